@@ -13,8 +13,8 @@ from pydantic import ValidationError
 
 from tellapart.captioners import load_captioner
 from tellapart.errors import UsageError
-from tellapart.language.distinct_claims import confidences, distinct_claims
-from tellapart.language.judged_claims import judged_by_references
+from tellapart.language.claim_tuples import claims_of
+from tellapart.language.distinct_claims import confidences, judged_by_references
 from tellapart.models.decoding import Decoding
 from tellapart.recipe.reading import check_recipe
 from tellapart.rewards.calibration import Calibration, brier_rewards
@@ -76,7 +76,7 @@ class Told:
 
 def test_without_truth_a_claim_is_wrong_that_too_few_samples_make() -> None:
     pool = ["a red ball", "a red ball", "a ball", "grass", "two cats", "two cats", "two cats", "a dog"]
-    shares = confidences([distinct_claims(text) for text in pool[:4]])
+    shares = confidences([claims_of(text) for text in pool[:4]])
     assert shares["object", ("ball",)] == 0.75 and shares["attribute", ("ball", "red")] == 0.5
     items = [Item("a", None), Item("b", None)]  # type: ignore[arg-type]
     rollout, batch = batch_of(items, [["a red ball", "a red cat"], ["a dog", "two cats"]])
@@ -168,7 +168,7 @@ def test_the_samples_behind_the_consensus_are_the_start_models(tiny_captioner: P
     assert len(pool) == 6
     rollout, _ = batch_of(items, [[pool[0]], [pool[3]]])
     assert [wrong for wrong, _ in reward.counts(rollout, batch)] == [0, 0]  # a sample's claims are among the samples'
-    assert distinct_claims("a dog") == {("object", ("dog",))}
+    assert set(claims_of("a dog")) == {("object", ("dog",))}
 
 
 def test_photos_have_no_truth(tiny_recipe: dict[str, Any], tmp_path: Path) -> None:

@@ -16,10 +16,8 @@ import numpy as np
 
 from tellapart.errors import UsageError
 from tellapart.evaluation.candidate_sets import random_pools
-from tellapart.evaluation.facts.by_references import facts_of
 from tellapart.evaluation.retrieval import retrieve
-from tellapart.language.claim_tuples import NO_SYNONYMS, claims_of
-from tellapart.language.claims import extract
+from tellapart.language.distinct_claims import judged_by_references
 from tellapart.metrics.cider import cider_d
 from tellapart.scenes.truth import mark_caption
 from tellapart.scenes.world import Scene
@@ -112,9 +110,7 @@ def count_claims(caption: str, item: Item, references: Sequence[str]) -> tuple[i
     if isinstance(item.truth, Scene):
         marked = mark_caption(caption, item.truth)
         return marked.correct, marked.claims - marked.correct
-
-    known = facts_of(references, NO_SYNONYMS)
-    stated = [claim in known.of(kind) for kind, claim, _ in claims_of(extract(caption), NO_SYNONYMS)]
+    stated = judged_by_references(caption, references).values()
     return sum(stated), len(stated) - sum(stated)
 
 

@@ -9,8 +9,7 @@ from typing import Any
 import torch
 
 from tellapart.captioners.captioner import Captioner
-from tellapart.language.claim_tuples import NO_SYNONYMS, claims_of
-from tellapart.language.claims import extract
+from tellapart.language.claim_tuples import Claim, claims_of
 from tellapart.language.distinct_claims import confidences
 from tellapart.language.token_spans import spelled_spans, token_bytes
 from tellapart.models.training_mode import in_mode
@@ -38,16 +37,14 @@ def claim_confidences(samples: Sequence[Sample], captions: Sequence[str]) -> tup
     log_prob: the log-probability, in nats, of the claim's words given the preceding text, averaged over the samples
         that make the claim. Absent if the samples have no tokens.
     """
-    made = [claims_of(extract(sample.text), NO_SYNONYMS) for sample in samples]
-    shares = confidences([{(kind, claim) for kind, claim, _ in own} for own in made])
-    log_probs: dict[tuple[str, tuple[str, ...]], list[float]] = {}
+    made = [claims_of(sample.text) for sample in samples]
+    shares = confidences(made)
+    log_probs: dict[Claim, list[float]] = {}
     for sample, own in zip(samples, made, strict=True):
         spans = _token_spans(sample)
-        for kind, claim, places in own if spans else ():
-            log_probs.setdefault((kind, claim), []).append(_log_prob(sample, spans, places[0]))
-    stated = dict.fromkeys(
-        (kind, claim) for text in captions for kind, claim, _ in claims_of(extract(text), NO_SYNONYMS)
-    )
+        for claim, places in own.items() if spans else ():
+            log_probs.setdefault(claim, []).append(_log_prob(sample, spans, places[0]))
+    stated = dict.fromkeys(claim for text in captions for claim in claims_of(text))
     return tuple(
         {"kind": key[0], "claim": list(key[1]), "share": round(shares.get(key, 0.0), 6)}
         | ({"log_prob": round(sum(log_probs[key]) / len(log_probs[key]), 6)} if key in log_probs else {})

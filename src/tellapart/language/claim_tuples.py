@@ -1,20 +1,21 @@
-"""Converts claims to comparable tuples: (object), (object, attribute), (object, relation, object)."""
+"""The claims in texts as comparable tuples: (object), (object, attribute), (object, relation, object)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tellapart.language.claims import Extraction, ObjectMention
+from tellapart.language.claims import ObjectMention, extract
 
 CLAIM_KINDS = ("object", "attribute", "relation")
-Tuple = tuple[str, ...]
+Claim = tuple[str, tuple[str, ...]]  # kind and words
+Places = tuple[tuple[int, int], ...]  # start and end of the words, in characters
 _ABOVE = {"over": "above", "atop": "above", "on top of": "on", "under": "below", "underneath": "below"}
 _ABOVE |= {"beneath": "below", "beside": "next to", "near": "next to", "close to": "next to", "alongside": "next to"}
 _ABOVE |= {"by": "next to", "upon": "on", "onto": "on", "inside": "in", "into": "in", "inside of": "in"}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Synonyms:
     """Synonyms from a file. ``object_of`` maps a word or phrase to its object; ``name`` is the file's name, for
     signatures.
@@ -34,15 +35,14 @@ class Synonyms:
 NO_SYNONYMS = Synonyms()
 
 
-def claims_of(extraction: Extraction, synonyms: Synonyms) -> list[tuple[str, Tuple, tuple[tuple[int, int], ...]]]:
-    """Returns (kind, tuple, positions) for every distinct claim. The positions are all those where the claim is
-    made.
-    """
+def claims_of(text: str, synonyms: Synonyms = NO_SYNONYMS) -> dict[Claim, Places]:
+    """Extracts the distinct claims in a text, and all places where it makes them. Requires HanTa (extra ``words``)."""
+    extraction = extract(text)
     names = [name_of(mention, synonyms) for mention in extraction.mentions]
-    found: dict[tuple[str, Tuple], tuple[tuple[int, int], ...]] = {}
+    found: dict[Claim, Places] = {}
 
-    def add(kind: str, claim: Tuple, places: Sequence[tuple[int, int]]) -> None:
-        found[kind, claim] = (*found.get((kind, claim), ()), *places)
+    def add(kind: str, words: tuple[str, ...], places: Sequence[tuple[int, int]]) -> None:
+        found[kind, words] = (*found.get((kind, words), ()), *places)
 
     for name, mention in zip(names, extraction.mentions, strict=True):
         add("object", (name,), mention.spans)
@@ -55,7 +55,13 @@ def claims_of(extraction: Extraction, synonyms: Synonyms) -> list[tuple[str, Tup
         for number in relation.objects:
             word = _ABOVE.get(relation.lemma, relation.lemma)
             add("relation", (names[relation.subject], word, names[number]), [relation.span])
-    return [(kind, claim, places) for (kind, claim), places in found.items()]
+    return found
+
+
+def claims_in(texts: Iterable[str], synonyms: Synonyms = NO_SYNONYMS) -> list[Claim]:
+    """Returns the distinct claims that any of the texts makes, by kind and then in alphabetical order."""
+    claims = {claim for text in texts for claim in claims_of(text, synonyms)}
+    return sorted(claims, key=lambda claim: (CLAIM_KINDS.index(claim[0]), claim[1]))
 
 
 def name_of(mention: ObjectMention, synonyms: Synonyms) -> str:

@@ -1,19 +1,19 @@
-"""Finds the distinct claims in a picture's captions, and the share of the captions that make each claim."""
+"""The distinct claims in a picture's captions: whether each is true, and the share of the captions that make it."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 
-from tellapart.language.claim_tuples import NO_SYNONYMS, Tuple, claims_of
-from tellapart.language.claims import extract
+from tellapart.language.claim_tuples import claims_in, claims_of
 
-Claim = tuple[str, Tuple]  # kind and words
+Judged = Mapping[Hashable, bool]  # maps each distinct claim in a caption to whether it is true
 
 
-def distinct_claims(caption: str) -> set[Claim]:
-    """Extracts the distinct claims (objects, attributes, relations) in a caption. Requires HanTa (extra ``words``)."""
-    return {(kind, claim) for kind, claim, _ in claims_of(extract(caption), NO_SYNONYMS)}
+def judged_by_references(caption: str, references: Sequence[str]) -> Judged:
+    """Checks the claims in a caption against its references: a claim is true if any reference makes it."""
+    known = set(claims_in(references))
+    return {claim: claim in known for claim in claims_of(caption)}
 
 
 def confidences(samples: Sequence[Iterable[Hashable]]) -> dict[Hashable, float]:

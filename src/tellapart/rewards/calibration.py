@@ -14,8 +14,7 @@ from typing import Literal
 import torch
 
 from tellapart.errors import need_extra
-from tellapart.language.distinct_claims import confidences
-from tellapart.language.judged_claims import Judged, judged_by_references
+from tellapart.language.distinct_claims import Judged, confidences, judged_by_references
 from tellapart.rewards.base import Reward, RewardOptions, reward
 from tellapart.rewards.run_parts import RunParts
 from tellapart.scenes.truth import judged_by_scene

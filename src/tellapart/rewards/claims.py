@@ -15,7 +15,8 @@ import torch
 from pydantic import Field, model_validator
 
 from tellapart.errors import need_extra
-from tellapart.language.distinct_claims import confidences, distinct_claims
+from tellapart.language.claim_tuples import claims_of
+from tellapart.language.distinct_claims import confidences
 from tellapart.models.decoding import Decoding
 from tellapart.rewards.base import Reward, RewardOptions, reward
 from tellapart.rewards.consensus import Consensus
@@ -121,7 +122,7 @@ class ClaimReward:
             counts = [count_claims(text, scene) for text, scene in zip(rollout.texts, scenes, strict=True)]
             return [(count.claims - count.correct, count.claims) for count in counts]
         both = (rollout.texts, self.consensus.samples(batch))
-        claims, pooled = ([distinct_claims(text) for text in texts] for texts in both)
+        claims, pooled = ([claims_of(text) for text in texts] for texts in both)
         shares = [*map(confidences, blocks_of(pooled, self.consensus.decoding.samples))]
         return [
             (sum(shares[row // S].get(claim, 0.0) < self.cfg.least_share for claim in stated), len(stated))

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tellapart.language.judged_claims import Judged
+from tellapart.language.distinct_claims import Judged
 from tellapart.scenes.alignment import PLACE, align, related
 from tellapart.scenes.parser import Mention, ParsedCaption, Words, parse_caption, token_spans, tokens
 from tellapart.scenes.vocabulary import FIELDS

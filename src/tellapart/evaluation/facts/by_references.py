@@ -6,14 +6,14 @@ are compared by lemma. If a synonym file is given, objects are compared by their
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
-from tellapart.evaluation.facts.verdict import Span, Verdict
-from tellapart.language.claim_tuples import CLAIM_KINDS, NO_SYNONYMS, Synonyms, Tuple, claims_of
-from tellapart.language.claims import extract
+from tellapart.evaluation.facts.verdict import Verdict
+from tellapart.language.claim_tuples import CLAIM_KINDS, NO_SYNONYMS, Claim, Synonyms, claims_in, claims_of
 
 NOT_NAMED = "not in the references"
 _COLOURS = """
@@ -27,34 +27,6 @@ fabric cotton wool woolen denim straw wicker marble sandy snowy grassy rocky mud
 _FINE = dict.fromkeys(_COLOURS.split(), "colour") | dict.fromkeys(_MATERIALS.split(), "material")
 
 
-def kind_of_attribute(claim: Tuple) -> str:
-    """Returns which of `FINE_KINDS` an attribute (object, attribute) belongs to, or ""."""
-    word = claim[1]
-    return "count" if word.isdigit() else _FINE.get(word, "")
-
-
-@dataclass(frozen=True)
-class Facts:
-    """The distinct facts in one or more texts, as tuples: (object), (object, attribute), (object, relation, object)."""
-
-    objects: frozenset[Tuple]
-    attributes: frozenset[Tuple]
-    relations: frozenset[Tuple]
-
-    def of(self, kind: str) -> frozenset[Tuple]:
-        """Returns the tuples of one of `CLAIM_KINDS`."""
-        return {"object": self.objects, "attribute": self.attributes, "relation": self.relations}[kind]
-
-
-def facts_of(texts: Iterable[str], synonyms: Synonyms) -> Facts:
-    """Returns the distinct facts in the given texts."""
-    found: tuple[set[Tuple], set[Tuple], set[Tuple]] = (set(), set(), set())
-    for text in texts:
-        for kind, claim, _ in claims_of(extract(text), synonyms):
-            found[CLAIM_KINDS.index(kind)].add(claim)
-    return Facts(*(frozenset(own) for own in found))
-
-
 def verify_references(
     caption: str, references: Sequence[str], synonyms: Synonyms = NO_SYNONYMS, kinds: Sequence[str] = CLAIM_KINDS
 ) -> Verdict:
@@ -65,20 +37,24 @@ def verify_references(
     `FINE_KINDS`.
     """
 
-    def counts(kind: str, claim: Tuple) -> bool:
-        return kind in kinds or (kind == "attribute" and kind_of_attribute(claim) in kinds)
+    def counts(claim: Claim) -> bool:
+        kind, (_, *words) = claim
+        return kind in kinds or (kind == "attribute" and _fine_kind(words[0]) in kinds)
 
-    known = _known(tuple(references), synonyms.name, synonyms)
-    claims = [found for found in claims_of(extract(caption), synonyms) if counts(*found[:2])]
-    false: list[Span] = []
-    correct = 0
-    for kind, claim, places in claims:
-        if claim in known.of(kind):
-            correct += 1
-        else:
-            false += [(start, end, NOT_NAMED) for start, end in places]
-    expected = sum(counts(kind, claim) for kind in CLAIM_KINDS for claim in known.of(kind))
-    return Verdict(len(claims), correct, expected, correct, tuple(sorted(set(false))))
+    known = _known(tuple(references), synonyms)
+    stated = {claim: places for claim, places in claims_of(caption, synonyms).items() if counts(claim)}
+    correct = len(stated.keys() & known)
+    false = {(*place, NOT_NAMED) for claim in stated.keys() - known for place in stated[claim]}
+    return Verdict(len(stated), correct, sum(map(counts, known)), correct, tuple(sorted(false)))
+
+
+def _fine_kind(attribute: str) -> str:
+    return "count" if attribute.isdigit() else _FINE.get(attribute, "")
+
+
+@lru_cache(maxsize=100_000)
+def _known(references: tuple[str, ...], synonyms: Synonyms) -> frozenset[Claim]:
+    return frozenset(claims_in(references, synonyms))
 
 
 @dataclass(frozen=True)
@@ -109,26 +85,15 @@ class Unmatched:
 
 def unmatched_claims(caption: str, references: Sequence[str], synonyms: Synonyms, kind: str) -> Unmatched:
     """Returns the claims of one kind (from `CLAIM_KINDS`) that only the caption or only the references make."""
-    known = _known(tuple(references), synonyms.name, synonyms).of(kind)
-    made = frozenset(claim for own, claim, _ in claims_of(extract(caption), synonyms) if own == kind)
-    alone, others = (
-        tuple(sorted(claim_phrase(kind, claim) for claim in side)) for side in (made - known, known - made)
+    known, made = (
+        {claim for claim in claims if claim[0] == kind}
+        for claims in (_known(tuple(references), synonyms), claims_of(caption, synonyms))
     )
+    alone, others = (tuple(sorted(map(claim_phrase, side))) for side in (made - known, known - made))
     return Unmatched(len(made & known), alone, others)
 
 
-def claim_phrase(kind: str, claim: Tuple) -> str:
+def claim_phrase(claim: Claim) -> str:
     """Formats the claim as words: "red ball", "ball on grass"."""
-    return f"{claim[1]} {claim[0]}" if kind == "attribute" else " ".join(claim)
-
-
-_CACHE: dict[tuple[tuple[str, ...], str], Facts] = {}
-
-
-def _known(references: tuple[str, ...], name: str, synonyms: Synonyms) -> Facts:
-    key = (references, name)
-    if key not in _CACHE:
-        if len(_CACHE) > 100_000:
-            _CACHE.clear()
-        _CACHE[key] = facts_of(references, synonyms)
-    return _CACHE[key]
+    kind, words = claim
+    return " ".join(words[::-1] if kind == "attribute" else words)

@@ -12,11 +12,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from tellapart.evaluation.facts.verdict import Span, Verdict
-from tellapart.language.claims import (
-    Extraction,
-    extract,
-)
+from tellapart.evaluation.facts.verdict import Verdict
+from tellapart.language.claims import extract
 
 CHANCE = 0.5
 UNLIKELY = "fits other pictures better"
@@ -32,22 +29,18 @@ def whole_sentences(caption: str) -> Parts:
 
 
 def claim_sentences(caption: str) -> Parts:
-    """Returns a short text for each of a caption's claims (`sentences_of`)."""
-    return sentences_of(extract(caption))
-
-
-def sentences_of(extraction: Extraction) -> Parts:
     """Returns a short text for each claim ("a dog", "a red dog", "a dog on a sofa"), with the claim's positions."""
+    extraction = extract(caption)
     found: dict[str, tuple[tuple[int, int], ...]] = {}
-    names = [mention.text for mention in extraction.mentions]
+    names = [_with_article(mention.text) for mention in extraction.mentions]
     for name, mention in zip(names, extraction.mentions, strict=True):
-        found.setdefault(_with_article(name), tuple(mention.spans))
+        found.setdefault(name, tuple(mention.spans))
         for attribute in mention.attributes:
-            text = f"{_with_article(name)} {attribute.text}" if attribute.action else f"{attribute.text} {name}"
-            found.setdefault(text if attribute.action else _with_article(text), attribute.spans)
+            described = _with_article(f"{attribute.text} {mention.text}")
+            found.setdefault(f"{name} {attribute.text}" if attribute.action else described, attribute.spans)
     for relation in extraction.relations:
-        others = " and ".join(_with_article(names[number]) for number in relation.objects)
-        found.setdefault(f"{_with_article(names[relation.subject])} {relation.text} {others}", (relation.span,))
+        others = " and ".join(names[number] for number in relation.objects)
+        found.setdefault(f"{names[relation.subject]} {relation.text} {others}", (relation.span,))
     return list(found.items())
 
 
@@ -72,17 +65,13 @@ def verify_scorer(
     feature_MD = encode(texts) if texts else np.zeros((0, image_ND.shape[1]))
     row = {text: number for number, text in enumerate(texts)}
     pairs = [(row[text], picture) for picture, own in enumerate(claims) for text, _ in own]
-    support = iter(_support(feature_MD, np.asarray(image_ND), np.array(pairs, dtype=int).reshape(-1, 2)))
+    support = iter(_support(feature_MD, np.asarray(image_ND), np.array(pairs, dtype=int).reshape(-1, 2)).tolist())
     found = []
     for own in claims:
-        values = [float(next(support)) for _ in own]
-        false: list[Span] = [
-            (start, end, UNLIKELY)
-            for (_, places), value in zip(own, values, strict=True)
-            if value < CHANCE
-            for start, end in places
-        ]
-        found.append(Verdict(len(values), sum(values), false=tuple(sorted(set(false)))))
+        values = [next(support) for _ in own]
+        doubted = (places for (_, places), value in zip(own, values, strict=True) if value < CHANCE)
+        false = {(*place, UNLIKELY) for places in doubted for place in places}
+        found.append(Verdict(len(values), sum(values), false=tuple(sorted(false))))
     return found
 
 

@@ -33,22 +33,19 @@ class Verdict:
     @property
     def precision(self) -> float:
         """Returns the precision, 0..1; NaN if the caption makes no claims."""
-        return self.correct / self.claims if self.claims else float("nan")
+        return float(rates([self])[0, 0])
 
     @property
     def recall(self) -> float:
         """Returns the recall, 0..1; NaN if the verifier has no complete ground truth."""
-        return self.recalled / self.expected if self.expected else float("nan")
+        return float(rates([self])[0, 1])
 
     @property
     def f(self) -> float:
         """Returns the harmonic mean of precision and recall; 0 if the caption makes no claims, NaN if recall is
         undefined.
         """
-        if not self.expected:
-            return float("nan")
-        both = (self.precision if self.claims else 0.0) + self.recall
-        return 2 * self.precision * self.recall / both if self.claims and both else 0.0
+        return float(rates([self])[0, 2])
 
     def counts(self) -> tuple[float, float, float, float]:
         """Returns ``(correct, claims, recalled, expected)``."""
@@ -57,19 +54,18 @@ class Verdict:
 
 def rates(verdicts: Sequence[Verdict]) -> np.ndarray:
     """Returns each caption's precision, recall and F, N×3, 0..1."""
-    return np.array([(verdict.precision, verdict.recall, verdict.f) for verdict in verdicts]).reshape(-1, 3)
+    return _rates(np.array([verdict.counts() for verdict in verdicts], dtype=float).reshape(-1, 4))
 
 
 def rate_statistic(counts_N4: np.ndarray, which: int) -> Sums:
     """Returns a corpus statistic, × 100, from counts summed over captions: precision (0), recall (1) or F (2)."""
+    return Sums(counts_N4, lambda counts_R4: 100 * _rates(counts_R4)[..., which], bounds=(0.0, 100.0))
 
-    def number(counts_R4: np.ndarray) -> np.ndarray:
-        correct, claims, recalled, expected = np.moveaxis(np.asarray(counts_R4, dtype=float), -1, 0)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            precision, recall = correct / claims, recalled / expected
-            f = 2 * precision * recall / (precision + recall)
-        f = np.where((expected > 0) & ((correct == 0) | (recalled == 0)), 0.0, f)  # as for a single caption
-        found: np.ndarray = 100 * (precision, recall, f)[which]
-        return found
 
-    return Sums(counts_N4, number, bounds=(0.0, 100.0))
+def _rates(counts_R4: np.ndarray) -> np.ndarray:
+    correct, claims, recalled, expected = np.moveaxis(np.asarray(counts_R4, dtype=float), -1, 0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        precision, recall = correct / claims, recalled / expected
+        f = 2 * precision * recall / (precision + recall)
+    f = np.where((expected > 0) & ((correct == 0) | (recalled == 0)), 0.0, f)
+    return np.stack([precision, recall, f], axis=-1)

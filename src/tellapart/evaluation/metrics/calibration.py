@@ -19,8 +19,7 @@ import numpy as np
 
 from tellapart.evaluation.context import UNSTATED, EvalContext
 from tellapart.evaluation.facts import check_tagger
-from tellapart.language.distinct_claims import confidences
-from tellapart.language.judged_claims import Judged, judged_by_references
+from tellapart.language.distinct_claims import Judged, confidences, judged_by_references
 from tellapart.metrics.corpus_scores import Bounds, Measurement, Sums
 from tellapart.metrics.metric import CaptionSetMetric
 from tellapart.metrics.metric_info import CLOSE, TRUTH

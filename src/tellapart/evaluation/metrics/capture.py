@@ -11,7 +11,7 @@ import numpy as np
 from tellapart.evaluation.context import EvalContext
 from tellapart.evaluation.facts.by_references import unmatched_claims
 from tellapart.evaluation.facts.verdict import Verdict
-from tellapart.evaluation.metrics.facts import by_references_of, extractor, fact_metric
+from tellapart.evaluation.metrics.facts import by_references, extractor, fact_metric
 from tellapart.metrics.corpus_scores import Measurement
 from tellapart.metrics.slots import CaptionSlot
 from tellapart.utils.progress import track
@@ -31,15 +31,14 @@ def capture_like(context: EvalContext, slot: CaptionSlot) -> Measurement:
 
     Uses CAPTURE's weights but a different parser. `capture_soft` adds CAPTURE's soft matching.
     """
-    return _capture({kind: by_references_of(kind, context, slot) for kind in _CAPTURE_WEIGHTS})
+    return _capture({kind: by_references(kind, context, slot) for kind in _CAPTURE_WEIGHTS})
 
 
 def _capture(verdicts: Mapping[str, Sequence[Verdict]]) -> Measurement:
     value_N = np.zeros(len(verdicts["object"]))
     for kind, weight in _CAPTURE_WEIGHTS.items():
         # If neither the caption nor the references make a claim of this kind, they agree.
-        f_N = [v.f if v.expected else float(not v.claims) for v in verdicts[kind]]
-        value_N += weight * np.array(f_N)
+        value_N += weight * np.array([v.f if v.expected else float(not v.claims) for v in verdicts[kind]])
     return Measurement(100 * value_N / sum(_CAPTURE_WEIGHTS.values()))
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from tellapart.evaluation.context import EvalContext
 from tellapart.evaluation.facts import FINE_KINDS, check_tagger
 from tellapart.evaluation.facts.by_references import verify_references
-from tellapart.evaluation.facts.by_scorer import verify_scorer, whole_sentences
+from tellapart.evaluation.facts.by_scorer import Parts, claim_sentences, verify_scorer, whole_sentences
 from tellapart.evaluation.facts.verdict import Verdict, rate_statistic, rates
 from tellapart.language.claim_tuples import CLAIM_KINDS
 from tellapart.metrics.corpus_scores import PERCENT, Measurement
@@ -24,30 +24,18 @@ Verify = Callable[[EvalContext, CaptionSlot], "list[Verdict]"]
 _NAMES = ("precision", "recall", "f")
 
 
-def by_references(context: EvalContext, slot: CaptionSlot) -> list[Verdict]:
-    """Verifies claims against references: a claim is true if a reference makes it."""
-    return each_verdict(context, slot, "facts", partial(verify_references, synonyms=context.inputs.synonyms))
+def by_references(kind: str, context: EvalContext, slot: CaptionSlot) -> list[Verdict]:
+    """Verifies claims of one kind ("": all kinds) against references: a claim is true if a reference makes it."""
+    kinds = (kind,) if kind else CLAIM_KINDS
+    verify = partial(verify_references, synonyms=context.inputs.synonyms, kinds=kinds)
+    return each_verdict(context, slot, f"facts:{kind}" if kind else "facts", verify)
 
 
-def by_references_of(kind: str, context: EvalContext, slot: CaptionSlot) -> list[Verdict]:
-    """Verifies only claims of one kind against references. See `by_references`."""
-    verify = partial(verify_references, synonyms=context.inputs.synonyms, kinds=(kind,))
-    return each_verdict(context, slot, f"facts:{kind}", verify)
-
-
-def by_scorer(context: EvalContext, slot: CaptionSlot) -> list[Verdict]:
-    """Scores each claim by the share of other pictures that, according to the scorer, it fits less well."""
+def by_scorer(name: str, parts_of: Callable[[str], Parts], context: EvalContext, slot: CaptionSlot) -> list[Verdict]:
+    """Scores each claim or sentence by the share of other pictures that, according to the scorer, it fits less well."""
     return context.once(
-        ("verdicts", "scorer", id(slot)),
-        lambda: verify_scorer(slot.captions, context.images, context.texts.encode),
-    )
-
-
-def by_sentences(context: EvalContext, slot: CaptionSlot) -> list[Verdict]:
-    """Scores the caption's sentences instead of its claims. See `by_scorer`."""
-    return context.once(
-        ("verdicts", "sentences", id(slot)),
-        lambda: verify_scorer(slot.captions, context.images, context.texts.encode, whole_sentences),
+        ("verdicts", name, id(slot)),
+        lambda: verify_scorer(slot.captions, context.images, context.texts.encode, parts_of),
     )
 
 
@@ -95,7 +83,7 @@ for _which, _rate in enumerate(_NAMES):
         signature=lambda context, rate=_rate: f"{rate},sums|{extractor(context)}|verifier:references",
         label=f"facts, {'F' if _rate == 'f' else _rate} (references)",
         help=_MEANING[_rate],
-    )(partial(rate, by_references, _which))
+    )(partial(rate, partial(by_references, ""), _which))
 for _kind in (*CLAIM_KINDS, *FINE_KINDS):
     for _which, _rate in enumerate(_NAMES[:2]):
         fact_metric(
@@ -112,7 +100,7 @@ for _kind in (*CLAIM_KINDS, *FINE_KINDS):
             ),
             group=KIND,
             families=("factskinds",),
-        )(partial(rate, partial(by_references_of, _kind), _which))
+        )(partial(rate, partial(by_references, _kind), _which))
 fact_metric(
     "facts_scorer",
     needs=("pictures", "scorer", "two"),
@@ -123,7 +111,7 @@ fact_metric(
     label="facts, scorer support",
     help="% of other pictures that, according to the scorer, fit a caption's claims less well than its own picture; "
     "chance is 50",
-)(partial(rate, by_scorer, 0))
+)(partial(rate, partial(by_scorer, "scorer", claim_sentences), 0))
 fact_metric(
     "sentence_support",
     needs=("pictures", "scorer", "two"),
@@ -132,4 +120,4 @@ fact_metric(
     help="% of other pictures that, according to the scorer, fit a caption's sentences less well than its own picture; "
     "chance is 50",
     check=nothing_missing,
-)(partial(rate, by_sentences, 0))
+)(partial(rate, partial(by_scorer, "sentences", whole_sentences), 0))

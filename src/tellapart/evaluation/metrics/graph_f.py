@@ -11,14 +11,14 @@ from METEOR's tables.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
+from functools import cache
 from importlib.metadata import version
 
 import numpy as np
 
 from tellapart.evaluation.context import EvalContext
-from tellapart.evaluation.facts import by_references, check_tagger
-from tellapart.language.claim_tuples import CLAIM_KINDS, NO_SYNONYMS, Tuple
+from tellapart.evaluation.facts import check_tagger
+from tellapart.language.claim_tuples import claims_in
 from tellapart.metrics.corpus_scores import PERCENT
 from tellapart.metrics.inputs import check, with_mean
 from tellapart.metrics.meteor_score import Lexicon, find_tables
@@ -59,65 +59,36 @@ def graph_f(captions: Sequence[str], references: Sequence[Sequence[str]]) -> tup
     """
     check_parts()
     check(captions, references)
-    same = Synonymy(Lexicon(open_tables()))
-    of_references = lru_cache(maxsize=None)(lambda texts: same.merged(tuples_of(texts)))
-    pairs = list(zip(captions, references, strict=True))
-    score_N = np.array(
-        [
-            same.f(same.merged(tuples_of([caption])), of_references(tuple(own)))
-            for caption, own in track(pairs, label="scene graphs")
-        ]
-    )
-    return with_mean(score_N)
+    lexicon = Lexicon(open_tables())
 
+    @cache
+    def synsets(word: str) -> frozenset[int]:
+        ((number,),) = lexicon.numbers([[word]])
+        return lexicon.synsets[number]
 
-def tuples_of(texts: Iterable[str]) -> list[Tuple]:
-    """Returns the distinct tuples in the given texts: (object,), (object, attribute), (object, relation, object)."""
-    facts = by_references.facts_of(texts, NO_SYNONYMS)
-    return [one for kind in CLAIM_KINDS for one in sorted(facts.of(kind))]
+    def among(one: tuple[str, ...], others: Iterable[tuple[str, ...]]) -> bool:
+        """Returns whether a tuple matches any of the others: each pair of words is equal or shares a synset."""
+        return any(
+            len(one) == len(other)
+            and all(a == b or not synsets(a).isdisjoint(synsets(b)) for a, b in zip(one, other, strict=True))
+            for other in others
+        )
 
-
-class Synonymy:
-    """Decides whether tuples are synonymous, that is, whether each pair of words has the same lemma or shares a
-    synset.
-    """
-
-    def __init__(self, lexicon: Lexicon) -> None:
-        self._lexicon = lexicon
-        self._synsets: dict[str, frozenset[int]] = {}
-
-    def words(self, one: str, other: str) -> bool:
-        """Returns whether two lemmas are equal or share a synset."""
-        return one == other or not self._of(one).isdisjoint(self._of(other))
-
-    def match(self, one: Tuple, other: Tuple) -> bool:
-        """Returns whether two tuples of equal length match word for word."""
-        return len(one) == len(other) and all(map(self.words, one, other))
-
-    def merged(self, tuples: Iterable[Tuple]) -> list[Tuple]:
-        """Returns the tuples after dropping each tuple that matches an earlier one."""
-        kept: list[Tuple] = []
-        for one in tuples:
-            if not self._in(one, kept):
-                kept.append(one)
+    @cache
+    def tuples_of(texts: tuple[str, ...]) -> list[tuple[str, ...]]:
+        """Returns the distinct tuples in the given texts: (object,), (object, attribute), (object, relation, object).
+        Drops each tuple that matches an earlier one.
+        """
+        kept: list[tuple[str, ...]] = []
+        for _, words in claims_in(texts):
+            kept += [] if among(words, kept) else [words]
         return kept
 
-    def f(self, caption: Sequence[Tuple], references: Sequence[Tuple]) -> float:
-        """Computes F from precision (share of the caption's tuples found in the references) and recall (share of the
-        references' tuples found in the caption).
-        """
-        right = sum(self._in(one, references) for one in caption)
-        said = sum(self._in(one, caption) for one in references)
-        if not right or not said:
-            return 0.0
-        precision, recall = right / len(caption), said / len(references)
-        return 2 * precision * recall / (precision + recall)
-
-    def _in(self, one: Tuple, others: Sequence[Tuple]) -> bool:
-        return any(self.match(one, other) for other in others)
-
-    def _of(self, word: str) -> frozenset[int]:
-        if word not in self._synsets:
-            ((number,),) = self._lexicon.numbers([[word]])
-            self._synsets[word] = self._lexicon.synsets[number]
-        return self._synsets[word]
+    score_N = np.zeros(len(captions))
+    for n, caption in enumerate(track(captions, len(captions), "scene graphs")):
+        made, known = tuples_of((caption,)), tuples_of(tuple(references[n]))
+        right, said = sum(among(one, known) for one in made), sum(among(one, made) for one in known)
+        if right and said:
+            precision, recall = right / len(made), said / len(known)
+            score_N[n] = 2 * precision * recall / (precision + recall)
+    return with_mean(score_N)

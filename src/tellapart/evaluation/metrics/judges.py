@@ -10,9 +10,9 @@ import numpy as np
 from tellapart.data.readers import instructions
 from tellapart.evaluation.context import EvalContext
 from tellapart.evaluation.facts import check_tagger
-from tellapart.evaluation.facts.by_references import claim_phrase, facts_of
+from tellapart.evaluation.facts.by_references import claim_phrase
 from tellapart.evaluation.judges import caption_qa, listed_facts, ratings
-from tellapart.language.claim_tuples import CLAIM_KINDS
+from tellapart.language.claim_tuples import claims_in
 from tellapart.metrics.corpus_scores import PERCENT, UNBOUNDED, Measurement
 from tellapart.metrics.metric import ContextMetric
 from tellapart.metrics.metric_info import CLOSE, Candidates, MetricInfo
@@ -158,12 +158,7 @@ def checklist(which: int, context: EvalContext, slot: CaptionSlot) -> Measuremen
     (precision).
     """
     facts = [
-        [
-            claim_phrase(kind, claim)
-            for kind in CLAIM_KINDS
-            for claim in sorted(facts_of(texts, context.inputs.synonyms).of(kind))
-        ]
-        for texts in slot.references or []
+        [claim_phrase(claim) for claim in claims_in(texts, context.inputs.synonyms)] for texts in slot.references or []
     ]
     count_N3 = context.once(
         ("checklist", id(slot)), lambda: listed_facts.checklist(context.loaded_judge, context.ids, slot.captions, facts)
