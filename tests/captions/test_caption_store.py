@@ -49,7 +49,11 @@ LAYOUTS: dict[str, dict[str, str]] = {
     },
     "several.csv": {"several.csv": "image,caption\n1.jpg,by hand\n2.jpg,in two\n2.jpg,lines\n"},
     "metadata.jsonl": {"dogs/metadata.jsonl": '{"file_name": "1.jpg", "text": "by hand"}\n'},
-    ".xmp": {"1.xmp": xmp.with_texts("", {xmp.ALT: "by hand", xmp.LONG: "and long"}, "1.xmp")},
+    ".xmp": {
+        "1.xmp": xmp.with_languages(
+            "", {(xmp.ALT, xmp.DEFAULT): "by hand", (xmp.LONG, xmp.DEFAULT): "and long"}, "1.xmp"
+        )
+    },
 }
 
 

@@ -193,7 +193,7 @@ def test_workers_do_not_replace_what_a_person_edited(cli: Cli, folder: Path, tmp
 
 
 def test_overwrite_leaves_sidecars_of_people(cli: Cli, folder: Path, tmp_path: Path) -> None:
-    (folder / "2.xmp").write_text(xmp.with_texts("", {xmp.ALT: "by hand"}, "2.xmp"))
+    (folder / "2.xmp").write_text(xmp.with_languages("", {(xmp.ALT, xmp.DEFAULT): "by hand"}, "2.xmp"))
     typed = ("alt-text", folder, "-o", tmp_path / "alt.jsonl", "--embed")
 
     def alt() -> str:

@@ -214,13 +214,15 @@ def alt_of(packet: str) -> str:
 
 
 def test_a_packet_keeps_what_else_it_says() -> None:
-    made = xmp.with_texts(LIGHTROOM, {xmp.ALT: 'a "dog" & <cat>\x0b', xmp.LONG: "more"}, "a.xmp")
+    made = xmp.with_languages(
+        LIGHTROOM, {(xmp.ALT, xmp.DEFAULT): 'a "dog" & <cat>\x0b', (xmp.LONG, xmp.DEFAULT): "more"}, "a.xmp"
+    )
     assert alt_of(made) == 'a "dog" & <cat>\ufffd'
     assert 'xmp:Rating="4"' in made and 'crs:Exposure="+0.35"' in made and "von Hand" in made and "by hand" not in made
     assert xmp.texts_of(made, "a.xmp")[xmp.LONG] == "more"
     for wrong in ("<a", "<!DOCTYPE a [<!ENTITY b 'c'>]><a>&b;</a>", "<a/>"):
         with pytest.raises(UsageError, match=r"^a\.xmp: "):
-            xmp.with_texts(wrong, {xmp.ALT: "x"}, "a.xmp")
+            xmp.with_languages(wrong, {(xmp.ALT, xmp.DEFAULT): "x"}, "a.xmp")
 
 
 def test_a_damaged_packet_is_one_line() -> None:
@@ -238,7 +240,9 @@ def test_a_copy_has_the_packet_inside_and_the_same_pixels(tmp_path: Path, suffix
     before = picture.read_bytes()
     first = xmp_files.with_packet(before, LIGHTROOM, "a")
     assert xmp_files.packet_in(first).strip() == LIGHTROOM
-    second = xmp_files.with_packet(first, xmp.with_texts(xmp_files.packet_in(first), {xmp.ALT: "a dog"}, "a"), "a")
+    second = xmp_files.with_packet(
+        first, xmp.with_languages(xmp_files.packet_in(first), {(xmp.ALT, xmp.DEFAULT): "a dog"}, "a"), "a"
+    )
     assert alt_of(xmp_files.packet_in(second)) == "a dog" and second.count(b"xmpmeta xmlns") == 1
     (tmp_path / f"b{suffix}").write_bytes(second)
     with Image.open(picture) as one, Image.open(tmp_path / f"b{suffix}") as other:
@@ -356,8 +360,8 @@ def test_an_alt_text_of_a_person_in_a_kind_of_the_language_stays(
 
 
 def test_a_packet_keeps_comments_and_carriage_returns() -> None:
-    written = xmp.with_texts(described("old"), {xmp.ALT: "a\r\nb"}, "a")
-    again = xmp.with_texts(written, {xmp.LONG: "more"}, "a")
+    written = xmp.with_languages(described("old"), {(xmp.ALT, xmp.DEFAULT): "a\r\nb"}, "a")
+    again = xmp.with_languages(written, {(xmp.LONG, xmp.DEFAULT): "more"}, "a")
     assert all(f"<!-- {each} -->" in again for each in ("before", "of a person", "after"))
     source = ElementTree.fromstring(again.strip("\ufeff")).find(".//{http://purl.org/dc/elements/1.1/}source")
     assert source is not None and source.text == "a\r\nb" and alt_of(again) == "a\r\nb"
@@ -411,7 +415,9 @@ def test_what_exiftool_writes_is_seen_and_what_is_written_it_reads(tmp_path: Pat
         data = (tmp_path / name).read_bytes()
         packet = xmp_files.packet_in(data)
         assert xmp.texts_of(packet, name) == {xmp.ALT: "by a person"}
-        (tmp_path / name).write_bytes(xmp_files.with_packet(data, xmp.with_texts(packet, {xmp.ALT: "new"}, name), name))
+        (tmp_path / name).write_bytes(
+            xmp_files.with_packet(data, xmp.with_languages(packet, {(xmp.ALT, xmp.DEFAULT): "new"}, name), name)
+        )
         shown = subprocess.run(["exiftool", "-j", "-Rights", "-AltTextAccessibility", "-Validate", tmp_path / name],
                                capture_output=True, text=True, check=True)  # fmt: skip
         value = json.loads(shown.stdout)[0]
@@ -633,7 +639,7 @@ def test_long_texts_of_other_languages_are_cut_at_commas_or_words() -> None:
 
 def test_a_sidecar_of_another_program_is_named(cli: Cli, folder: Path, tmp_path: Path) -> None:
     """darktable reads ``x.jpg.xmp`` alone; a text of its own there stays."""
-    other = xmp.with_texts("", {}, "").encode()
+    other = xmp.with_languages("", {}, "").encode()
     (folder / "03.jpg.xmp").write_bytes(other)
     done = cli("alt-text", folder, "--model", "scenes", "-o", tmp_path / "alt.jsonl", "--embed")
     assert done.status == 0 and "1 pictures also have a sidecar written by another program" in done.err, done.err

@@ -7,19 +7,18 @@ package (a `Reader`, or its function), or an entry that a program registers.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from tellapart.data.dataset import Skipped
+from tellapart.data.dataset import ReadItems
 from tellapart.data.options import Options
 from tellapart.errors import UsageError
-from tellapart.types import Item
 from tellapart.utils.registry import Entry, Registry
 
-ReadFunction = Callable[[Path, Options], tuple[Sequence[Item], Skipped]]
+ReadFunction = Callable[[Path, Options], ReadItems]
 
 
 @dataclass(frozen=True, kw_only=True)

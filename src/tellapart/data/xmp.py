@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from xml.etree import ElementTree
 
@@ -23,6 +23,7 @@ ALT, LONG = f"{{{_IPTC}}}AltTextAccessibility", f"{{{_IPTC}}}ExtDescrAccessibili
 DEFAULT = "x-default"  # the language of the fallback text
 _BEGIN, _END = '<?xpacket begin="\ufeff" id="W5M0MpCehiHzreSzNTczkc9d"?>\n', '\n<?xpacket end="w"?>'
 _NOT_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_DESCRIPTION, _ALTERNATIVES, _LINE = (f"{{{_RDF}}}{name}" for name in ("Description", "Alt", "li"))
 _EMPTY = f'<x:xmpmeta xmlns:x="{_X}"><rdf:RDF xmlns:rdf="{_RDF}"><rdf:Description rdf:about=""/></rdf:RDF></x:xmpmeta>'
 
 
@@ -45,11 +46,6 @@ class TextEvent:
     when: str
 
 
-def with_texts(packet: str, texts: Mapping[str, str], where: str) -> str:
-    """Sets the `DEFAULT` texts of an XMP packet, given by property (`ALT`, `LONG`); see `with_languages`."""
-    return with_languages(packet, {(name, DEFAULT): text for name, text in texts.items()}, where)
-
-
 def with_languages(
     packet: str, texts: Mapping[tuple[str, str], str | None], where: str, event: TextEvent | None = None
 ) -> str:
@@ -60,63 +56,56 @@ def with_languages(
     `UsageError` for invalid XMP, with a message that begins with ``where``.
     """
     root = _parsed(packet or _EMPTY, where)
-    descriptions = root.findall(f".//{{{_RDF}}}Description")
+    descriptions = root.findall(f".//{_DESCRIPTION}")
     if not descriptions:
         raise UsageError(f"{where}: contains no XMP (no rdf:Description); move it elsewhere")
     if event is not None:
-        _add_event(descriptions, event)
+        history = _child(_child(_homes(descriptions, f"{{{_MM}}}History")[0], f"{{{_MM}}}History"), f"{{{_RDF}}}Seq")
+        line = ElementTree.SubElement(history, _LINE, {f"{{{_RDF}}}parseType": "Resource"})
+        fields = {"action": "edited", "when": event.when, "softwareAgent": event.agent, "changed": "/metadata"}
+        for field, value in fields.items():
+            ElementTree.SubElement(line, f"{{{_EVENT}}}{field}").text = _NOT_IN_XML.sub("\ufffd", value)
     for (name, language), text in texts.items():
-        if text is None:
-            _remove(descriptions, name, language)
-            continue
-        home = next((one for one in descriptions if one.find(name) is not None), descriptions[0])
-        own = home.find(name)
-        own = ElementTree.SubElement(home, name) if own is None else own
         for one in descriptions:  # RDF may write a text without a language as an attribute
-            one.attrib.pop(name, None)
-        own.text = None
-        for each in list(own):  # rdf:Seq and rdf:Bag have no languages
-            if isinstance(each.tag, str) and each.tag != f"{{{_RDF}}}Alt":
-                own.remove(each)
-        listed = own.find(f"{{{_RDF}}}Alt")
-        listed = ElementTree.SubElement(own, f"{{{_RDF}}}Alt") if listed is None else listed
-        line = next((each for each in listed if each.get(_LANG) == language), None)
-        if line is None:
-            line = ElementTree.Element(f"{{{_RDF}}}li", {_LANG: language})
-            listed.insert(0 if language == DEFAULT else len(listed), line)
-        line.text = _NOT_IN_XML.sub("\ufffd", text)
+            if text is not None or language == DEFAULT:
+                one.attrib.pop(name, None)
+        first, *others = _homes(descriptions, name)
+        for home in [first, *others] if text is None else [first]:
+            _set_text(home, name, language, text)
     ElementTree.indent(root)
     # A literal carriage return would be read as a line feed, so it is written as a character reference.
-    text = ElementTree.tostring(root, encoding="unicode").replace("\r", "&#xD;")
+    written = ElementTree.tostring(root, encoding="unicode").replace("\r", "&#xD;")
     before, after = (re.findall("<!--.*?-->", part, re.DOTALL) for part in _around(packet))
-    return _BEGIN + "\n".join([*before, text, *after]) + _END
+    return _BEGIN + "\n".join([*before, written, *after]) + _END
 
 
-def _remove(descriptions: Sequence[ElementTree.Element], name: str, language: str) -> None:
-    """Removes the text of a property in one language, and the property if no text is left."""
-    for home in descriptions:
-        if language == DEFAULT:
-            home.attrib.pop(name, None)
-        for own in home.findall(name):
-            for listed in own.findall(f"{{{_RDF}}}Alt"):
-                for line in [each for each in listed if each.get(_LANG) == language]:
-                    listed.remove(line)
-            if not list(own.iter(f"{{{_RDF}}}li")):
-                home.remove(own)
+def _homes(descriptions: list[ElementTree.Element], name: str) -> list[ElementTree.Element]:
+    """Returns the descriptions with this property, or the first description if none has it."""
+    return [one for one in descriptions if one.find(name) is not None] or descriptions[:1]
 
 
-def _add_event(descriptions: Sequence[ElementTree.Element], event: TextEvent) -> None:
-    """Adds an event to the history of a packet."""
-    name = f"{{{_MM}}}History"
-    home = next((one for one in descriptions if one.find(name) is not None), descriptions[0])
-    history = home.find(name)
-    history = ElementTree.SubElement(home, name) if history is None else history
-    listed = history.find(f"{{{_RDF}}}Seq")
-    listed = ElementTree.SubElement(history, f"{{{_RDF}}}Seq") if listed is None else listed
-    line = ElementTree.SubElement(listed, f"{{{_RDF}}}li", {f"{{{_RDF}}}parseType": "Resource"})
-    fields = {"action": "edited", "when": event.when, "softwareAgent": event.agent, "changed": "/metadata"}
-    for field, value in fields.items():
-        ElementTree.SubElement(line, f"{{{_EVENT}}}{field}").text = _NOT_IN_XML.sub("\ufffd", value)
+def _child(parent: ElementTree.Element, name: str) -> ElementTree.Element:
+    """Returns the child with this name, which is added if it is missing."""
+    found = parent.find(name)
+    return ElementTree.SubElement(parent, name) if found is None else found
+
+
+def _set_text(home: ElementTree.Element, name: str, language: str, text: str | None) -> None:
+    """Sets a description's text of a property in one language, or removes it, and a property without texts."""
+    own = _child(home, name)
+    if text is not None:
+        own.text = None
+        for each in [each for each in own if isinstance(each.tag, str) and each.tag != _ALTERNATIVES]:
+            own.remove(each)  # rdf:Seq and rdf:Bag have no languages
+    listed = _child(own, _ALTERNATIVES)
+    for line in [line for line in listed if line.get(_LANG) == language]:
+        listed.remove(line)
+    if text is not None:
+        line = ElementTree.Element(_LINE, {_LANG: language})
+        line.text = _NOT_IN_XML.sub("\ufffd", text)
+        listed.insert(0 if language == DEFAULT else len(listed), line)
+    elif own.find(f".//{_LINE}") is None:
+        home.remove(own)
 
 
 def languages_of(packet: str, where: str) -> dict[tuple[str, str], str]:
@@ -126,11 +115,9 @@ def languages_of(packet: str, where: str) -> dict[tuple[str, str], str]:
     """
     texts, root = dict[tuple[str, str], str](), _parsed(packet or _EMPTY, where)
     for name in (ALT, LONG):
-        plain = [own.text for own in root.iter(name)] + [one.get(name) for one in root.iter(f"{{{_RDF}}}Description")]
-        pairs = [(DEFAULT, text) for text in plain]
-        pairs += [
-            (line.get(_LANG, DEFAULT), line.text) for own in root.iter(name) for line in own.iter(f"{{{_RDF}}}li")
-        ]
+        pairs = [(DEFAULT, own.text) for own in root.iter(name)]
+        pairs += [(DEFAULT, one.get(name)) for one in root.iter(_DESCRIPTION)]
+        pairs += [(line.get(_LANG, DEFAULT), line.text) for own in root.iter(name) for line in own.iter(_LINE)]
         texts |= {(name, language): text for language, text in pairs if text and text.strip()}
     return texts
 
@@ -138,13 +125,10 @@ def languages_of(packet: str, where: str) -> dict[tuple[str, str], str]:
 def texts_of(packet: str, where: str) -> dict[str, str]:
     """Returns the text of each property (`ALT`, `LONG`) in a packet: the default text or, failing that, the first one.
 
-    Raises `UsageError` in the same cases as `with_texts`.
+    Raises `UsageError` in the same cases as `with_languages`.
     """
-    texts = languages_of(packet, where)
-    ordered = sorted(texts.items(), key=lambda pair: pair[0][1] != DEFAULT)
-    return {
-        name: next(text for (own, _), text in ordered if own == name) for name in dict.fromkeys(n for n, _ in texts)
-    }
+    default_first = sorted(languages_of(packet, where).items(), key=lambda pair: pair[0][1] != DEFAULT)
+    return {name: text for (name, _), text in reversed(default_first)}
 
 
 def _parsed(packet: str, where: str) -> ElementTree.Element:

@@ -43,13 +43,12 @@ def packet_in(data: bytes, where: str = "the picture") -> str:
             plain = re.search(rb"<x:xmpmeta\b.*?</x:xmpmeta>", data, re.DOTALL)
             return plain[0].decode() if plain else ""
         if not data.startswith(_PNG_SIGNATURE):
-            found = (data[start:end] for _, start, end in _segments(data))
-            return next((part[len(_JPEG_MARK) :].decode() for part in found if part.startswith(_JPEG_MARK)), "")
-        for kind, start, end in _chunks(data):
-            if kind == b"iTXt" and data[start:end].startswith(_PNG_MARK):
-                compressed, rest = data[start + len(_PNG_MARK)], data[start + len(_PNG_MARK) + 2 : end]
-                text = rest.split(b"\0", 2)[-1]  # the text comes after the language and the translated keyword
-                return (zlib.decompressobj().decompress(text, MOST_READ) if compressed else text).decode()
+            segment = next(filter(_is_jpeg_packet, _segments(data)), b"")
+            return _content(segment)[len(_JPEG_MARK) :].decode()
+        for chunk in filter(_is_png_packet, _chunks(data)):
+            body = chunk[8 + len(_PNG_MARK) : -4]
+            text = body[2:].split(b"\0", 2)[-1]  # the text comes after the language and the translated keyword
+            return (zlib.decompressobj().decompress(text, MOST_READ) if any(body[:1]) else text).decode()
     except (zlib.error, UnicodeDecodeError) as error:
         raise UsageError(f"{where}: the embedded XMP is damaged ({error}); exclude this picture") from None
     return ""
@@ -65,9 +64,8 @@ def with_packet(data: bytes, packet: str, where: str) -> bytes:
         body = b"iTXt" + _PNG_MARK + b"\0\0\0\0" + written
         chunk = struct.pack(">I", len(body) - 4) + body + struct.pack(">I", zlib.crc32(body))
         chunks = _chunks(data)
-        kept = [data[start - 8 : end + 4] for kind, start, end in chunks
-                if not (kind == b"iTXt" and data[start:end].startswith(_PNG_MARK))]  # fmt: skip
-        rest = data[chunks[-1][2] + 4 :] if chunks else b""
+        kept = [part for part in chunks if not _is_png_packet(part)]
+        rest = data[len(_PNG_SIGNATURE) + sum(map(len, chunks)) :]
         return b"".join([_PNG_SIGNATURE, *kept[:1], chunk, *kept[1:], rest])
     if not data.startswith(b"\xff\xd8"):
         raise UsageError(f"{where}: text can be embedded only in JPEG and PNG files")
@@ -75,20 +73,17 @@ def with_packet(data: bytes, packet: str, where: str) -> bytes:
         raise UsageError(f"{where}: the XMP has {len(written):,} bytes, but a JPEG holds at most {MOST:,}")
     own = b"\xff\xe1" + struct.pack(">H", len(_JPEG_MARK) + len(written) + 2) + _JPEG_MARK + written
     segments = _segments(data)
-    parts = [(data[at:end], data[start:end].startswith(_JPEG_MARK)) for at, start, end in segments]
+    growth = len(own) - sum(map(len, filter(_is_jpeg_packet, segments)))
+    kept, removed = [], 0  # bytes of the packets after a segment
+    for part in reversed(segments):
+        if _is_jpeg_packet(part):
+            removed += len(part)
+        else:
+            kept.insert(0, _moved_pictures(part, -removed, growth))
     # JFIF and EXIF come first. XMP precedes an MPO's index of pictures, whose offsets are relative to the index.
-    first = next((n for n, (part, _) in enumerate(parts) if part.lstrip(b"\xff")[0] not in (0xE0, 0xE1)), len(parts))
-    growth = len(own) - sum(len(part) for part, is_packet in parts if is_packet)
-    written_parts = [data[:2]]
-    for number, (part, is_packet) in enumerate(parts):
-        if number == first:
-            written_parts.append(own)
-        if not is_packet:
-            shift = -sum(len(later) for later, is_packet in parts[number:] if is_packet)
-            written_parts.append(_moved_pictures(part, shift, growth))
-    if first == len(parts):
-        written_parts.append(own)
-    return b"".join([*written_parts, data[segments[-1][2] if segments else 2 :]])
+    first = next((n for n, part in enumerate(kept) if part.lstrip(b"\xff")[0] not in (0xE0, 0xE1)), len(kept))
+    rest = data[2 + sum(map(len, segments)) :]
+    return b"".join([data[:2], *kept[:first], own, *kept[first:], rest])
 
 
 def _moved_pictures(segment: bytes, shift: int, growth: int) -> bytes:
@@ -117,9 +112,9 @@ def _moved_pictures(segment: bytes, shift: int, growth: int) -> bytes:
     return bytes(changed)
 
 
-def _segments(data: bytes) -> list[tuple[int, int, int]]:
-    """Returns (start including fill bytes, content start, content end) of each JPEG segment before the first scan."""
-    found: list[tuple[int, int, int]] = []
+def _segments(data: bytes) -> list[bytes]:
+    """Returns the JPEG segments before the first scan, which follow one another, each with the fill bytes before it."""
+    found: list[bytes] = []
     at = 2
     while at + 4 <= len(data) and data[at] == 0xFF:
         mark = at + 1
@@ -128,17 +123,30 @@ def _segments(data: bytes) -> list[tuple[int, int, int]]:
         end = mark + 1 + int.from_bytes(data[mark + 1 : mark + 3], "big")
         if mark >= len(data) or data[mark] == 0xDA or not mark + 3 <= end <= len(data):
             break
-        found.append((at, mark + 3, end))
+        found.append(data[at:end])
         at = end
     return found
 
 
-def _chunks(data: bytes) -> list[tuple[bytes, int, int]]:
-    """Returns (type, content start, content end) of each PNG chunk up to IEND."""
-    found: list[tuple[bytes, int, int]] = []
+def _content(segment: bytes) -> bytes:
+    """Returns a JPEG segment without fill bytes, marker and length."""
+    return segment.lstrip(b"\xff")[3:]
+
+
+def _is_jpeg_packet(segment: bytes) -> bool:
+    return _content(segment).startswith(_JPEG_MARK)
+
+
+def _chunks(data: bytes) -> list[bytes]:
+    """Returns the PNG chunks up to IEND, which follow one another."""
+    found: list[bytes] = []
     at = len(_PNG_SIGNATURE)
-    while at + 12 <= len(data) and (not found or found[-1][0] != b"IEND"):
-        length = int.from_bytes(data[at : at + 4], "big")
-        found.append((data[at + 4 : at + 8], at + 8, min(at + 8 + length, len(data))))
-        at += 12 + length
+    while at + 12 <= len(data) and (not found or found[-1][4:8] != b"IEND"):
+        end = at + 12 + int.from_bytes(data[at : at + 4], "big")
+        found.append(data[at:end])
+        at = end
     return found
+
+
+def _is_png_packet(chunk: bytes) -> bool:
+    return chunk[4:8] == b"iTXt" and chunk[8:].startswith(_PNG_MARK)

@@ -9,12 +9,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 from tellapart.data.caption_values import clean_captions
-from tellapart.data.dataset import Skipped
+from tellapart.data.dataset import ReadItems, Skipped
 from tellapart.data.file_patterns import files_below
 from tellapart.data.listed_pictures import finish_items, picture_folder
 from tellapart.data.options import Options
@@ -30,53 +30,50 @@ from tellapart.types import Item
 SPLIT_FOLDERS = {"train": ("train",), "val": ("validation", "val"), "test": ("test",)}
 
 
-def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
+def read(path: Path, options: Options) -> ReadItems:
     """Returns items in the order of the file's ``images``. Reports captions of pictures that ``images``
     does not list.
     """
-    files = _files(path, options)
-    missing = Skipped()
-    items = [item for file in files for item in read_file(file, options, missing)]
-    return finish_items(items, options, ", ".join(map(str, files)), missing)
-
-
-def _files(path: Path, options: Options) -> list[Path]:
-    if path.is_file():
-        return [path]
-    if not path.is_dir():
+    if not path.exists():
         raise UsageError(
             f"{path}: no such file or folder; coco: expects a captions JSON, or a folder that contains one"
         )
-    files = files_below(path, "captions*.json", "annotations/captions*.json")
+    files, missing = annotation_files(path, options, "coco", "captions*.json"), Skipped()
+    return finish_items(read_files(files, options, missing), options, ", ".join(map(str, files)), missing)
+
+
+def annotation_files(path: Path, options: Options, kind: str, pattern: str) -> list[Path]:
+    """Returns the file, or the files in a folder or its ``annotations/`` that contain requested splits by their name.
+
+    Raises `UsageError` if there are none.
+    """
+    if not path.is_dir():
+        return [path]
+    files = files_below(path, pattern, f"annotations/{pattern}")
     if not files:
-        raise UsageError(f"{path}: no captions*.json in this folder; specify the file: coco:{path}/FILE.json")
-    if options.splits and len(files) > 1:  # avoids reading the large training file if it was not requested
-        files = [file for file in files if split_from_name(file.name) in options.splits] or files
-    return files
+        raise UsageError(f"{path}: no {pattern} in this folder; specify the file: {kind}:{path}/FILE.json")
+    return [file for file in files if split_from_name(file.name) in options.splits] or files
 
 
-def read_file(
-    file: Path, options: Options, missing: Skipped, wanted: Callable[[dict[str, Any]], bool] = lambda image: True
+def read_files(
+    files: Iterable[Path],
+    options: Options,
+    missing: Skipped,
+    wanted: Callable[[dict[str, Any]], bool] = lambda image: True,
 ) -> list[Item]:
-    """Returns the items of one file. ``wanted``: which images to include (nocaps selects by domain)."""
-    content = read_images(file, "COCO captions")
-    captions = _captions(content.get("annotations", []), file)
-    names = (str(image["file_name"]) for image in content["images"] if isinstance(image, dict) and "file_name" in image)
-    folder, split = _folder(file, options, names), split_from_name(file.name)
+    """Returns the items of some files. ``wanted``: which images to include (nocaps selects by domain)."""
     items = []
-    listed = set()
-    for number, image in enumerate(content["images"]):
-        if not isinstance(image, dict) or "id" not in image or not isinstance(image.get("file_name"), str):
-            raise UsageError(f'{file}: images[{number}] has no "id" or no "file_name"')
-        id_ = str(image["id"])
-        listed.add(id_)
-        if not wanted(image):
-            continue
-        references = clean_captions(captions.pop(id_, []), f"{file}: image_id {id_}")
-        items.append(Item(id_, picture_in(folder, image["file_name"]), references, split))
-    for id_ in captions:
-        if id_ not in listed:  # a duplicate id is reported elsewhere
-            missing.add(f"image_id {id_}", 'has captions, but does not occur in "images"')
+    for file in files:
+        content = read_images(file, "COCO captions", "file_name", "id")
+        images, captions = content["images"], _captions(content.get("annotations", []), file)
+        folder, split = _folder(file, options, (image["file_name"] for image in images)), split_from_name(file.name)
+        for image in filter(wanted, images):
+            references = clean_captions(captions.get(str(image["id"]), []), f"{file}: image_id {image['id']}")
+            items.append(Item(str(image["id"]), picture_in(folder, image["file_name"]), references, split))
+        listed = {str(image["id"]) for image in images}
+        for id_ in captions:
+            if id_ not in listed:
+                missing.add(f"image_id {id_}", 'has captions, but does not occur in "images"')
     return items
 
 

@@ -8,12 +8,10 @@ default in ``resized/`` (as published) or ``images/`` next to the file. The id i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from tellapart.data.caption_values import clean_captions
-from tellapart.data.dataset import Skipped
+from tellapart.data.dataset import ReadItems, Skipped
 from tellapart.data.listed_pictures import finish_items, picture_folder
 from tellapart.data.options import Options
 from tellapart.data.pictures import picture_in
@@ -27,37 +25,25 @@ from tellapart.types import Item
 TEXTS = {"descriptions": ("description",), "captions": ("caption",), "both": ("description", "caption")}
 
 
-def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
+def read(path: Path, options: Options) -> ReadItems:
     """Returns items in the order of the file."""
     text = options.text("text", "descriptions")
     if text not in TEXTS:
         raise UsageError(f"{options.spec}: unknown value text={text}{nearest(text, TEXTS)}")
     file = path / "wiki_split.json" if path.is_dir() else path
-    content = read_images(file, "Concadia's JSON")
-    home = file.parent
-    folder = picture_folder(options, home / "resized", home / "images", home)
+    folder = picture_folder(options, file.parent / "resized", file.parent / "images", file.parent)
     missing, items = Skipped(), list[Item]()
-    for number, image in enumerate(content["images"]):
-        where = f"{file}: images[{number}]"
+    for number, image in enumerate(read_images(file, "Concadia's JSON", "filename")["images"]):
+        where, name, texts = f"{file}: images[{number}]", image["filename"], [image.get(key) for key in TEXTS[text]]
+        if not all(isinstance(one, dict) and "raw" in one for one in texts):
+            raise UsageError(f'{where}: expected "caption" and "description" to be objects with "raw"')
         try:
-            items.append(_item(image, where, folder, TEXTS[text]))
+            references = clean_captions(texts, where)
         except RowError as error:  # some alt texts on the web are file names
             missing.add(error.where, error.reason)
+            continue
+        items.append(Item(name, picture_in(folder, name), references, normalize_split(str(image.get("split") or ""))))
     return finish_items(items, options, str(file), missing)
-
-
-def _item(image: Any, where: str, folder: Path, texts: tuple[str, ...]) -> Item:
-    if not isinstance(image, dict) or not isinstance(image.get("filename"), str):
-        raise UsageError(f'{where} has no "filename"')
-    if not all(isinstance(image.get(text), dict) and "raw" in image[text] for text in texts):
-        raise UsageError(f'{where}: expected "caption" and "description" to be objects with "raw"')
-    split = normalize_split(str(image.get("split") or ""))
-    return Item(
-        image["filename"],
-        picture_in(folder, image["filename"]),
-        clean_captions([image[text] for text in texts], where),
-        split,
-    )
 
 
 READERS.register(

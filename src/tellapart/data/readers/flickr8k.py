@@ -10,25 +10,29 @@ have no split. The token file lists two pictures that do not exist; they are rep
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from tellapart.data.caption_values import clean_captions
-from tellapart.data.dataset import Skipped
+from tellapart.data.dataset import ReadItems
 from tellapart.data.listed_pictures import finish_items, picture_folder
 from tellapart.data.options import Options
 from tellapart.data.pictures import picture_in
 from tellapart.data.reader import IMAGES, READERS, Reader
+from tellapart.data.splits import read_split_lists
 from tellapart.data.text_files import read_text
 from tellapart.errors import UsageError
 from tellapart.types import Item
 
 TOKENS = "Flickr8k.token.txt"
 PICTURE_FOLDERS = ("images", "Flicker8k_Dataset", "Flickr8k_Dataset", "flickr30k-images", "flickr30k_images")
-LISTS = {"train": "Flickr_8k.trainImages.txt", "val": "Flickr_8k.devImages.txt", "test": "Flickr_8k.testImages.txt"}
+LISTS = {
+    "train": ("Flickr_8k.trainImages.txt",),
+    "val": ("Flickr_8k.devImages.txt",),
+    "test": ("Flickr_8k.testImages.txt",),
+}
 
 
-def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
+def read(path: Path, options: Options) -> ReadItems:
     """Returns items in the order of the token file, followed by pictures that only a list names (no references)."""
     home, tokens = (path.parent, path) if path.is_file() else (path, path / TOKENS)
     if not home.is_dir():
@@ -36,47 +40,30 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
     if not tokens.is_file():
         raise UsageError(f"{path}: this folder has no {TOKENS}, so it does not contain Flickr8k's original files")
     captions = _captions(tokens)
-    splits = _splits(home) if tokens.name == TOKENS else {}
-    names = dict.fromkeys([*captions, *splits])
+    splits = read_split_lists([home], LISTS, str) if tokens.name == TOKENS else {}
     folder = picture_folder(options, *(home / name for name in PICTURE_FOLDERS))
-    items = [
-        Item(
-            name,
-            picture_in(folder, name),
-            clean_captions(captions.get(name), f"{tokens}: {name}"),
-            splits.get(name, ""),
-        )
-        for name in names
-    ]
+    items = []
+    for name in dict.fromkeys([*captions, *splits]):
+        texts = [text for _, text in sorted(captions.get(name, {}).items())]
+        references = clean_captions(texts, f"{tokens}: {name}")
+        items.append(Item(name, picture_in(folder, name), references, splits.get(name, "")))
     return finish_items(items, options, str(path))
 
 
-def _captions(path: Path) -> dict[str, list[str]]:
-    """Returns the captions by file name, ordered by their number k."""
-    numbered: dict[str, dict[int, str]] = {}
+def _captions(path: Path) -> dict[str, dict[int, str]]:
+    """Returns the captions by file name and number k."""
+    captions: dict[str, dict[int, str]] = {}
     for number, line in enumerate(read_text(path).split("\n"), start=1):
         if not line.strip():
             continue
         label, tab, caption = line.partition("\t")
-        name, mark, k = label.rpartition("#")
-        if not tab or not mark or not k.isdecimal() or not name:
+        name, _, k = label.rpartition("#")
+        if not tab or not name or not k.isdecimal():
             raise UsageError(f"{path}, line {number}: expected 'name.jpg#0<TAB>caption', got {line[:40]!r}")
-        if int(k) in numbered.setdefault(name, {}):
+        if int(k) in captions.setdefault(name, {}):
             raise UsageError(f"{path}, line {number}: {label} occurs more than once")
-        numbered[name][int(k)] = caption
-    return {name: [by_k[k] for k in sorted(by_k)] for name, by_k in numbered.items()}
-
-
-def _splits(path: Path) -> dict[str, str]:
-    splits: dict[str, str] = {}
-    for split, list_name in LISTS.items():
-        if not (path / list_name).is_file():
-            continue
-        for name in read_text(path / list_name).split():
-            if name in splits:
-                raise UsageError(f"{path / list_name}: {name} is already in the split '{splits[name]}'")
-            splits[name] = split
-    return splits
+        captions[name][int(k)] = caption
+    return captions
 
 
 READERS.register(

@@ -9,13 +9,12 @@ of `tellapart.evaluation.file_sets`, which reads the same file.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tellapart.data.caption_values import clean_captions
-from tellapart.data.dataset import Skipped
+from tellapart.data.dataset import ReadItems
 from tellapart.data.listed_pictures import finish_items, picture_folder
 from tellapart.data.options import Options
 from tellapart.data.pictures import picture_in
@@ -28,26 +27,23 @@ from tellapart.types import Item
 SIZE = 10  # pictures per set, so chance is one in ten
 
 
-@dataclass(frozen=True)
-class ImageSet:
+class ImageSet(NamedTuple):
     """The ids of ten pictures, and the descriptions of some of them, in the order of the pictures."""
 
     members: tuple[str, ...]
     described: dict[str, str]
 
 
-def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
+def read(path: Path, options: Options) -> ReadItems:
     """Returns the items, one set at a time."""
-    if options.text("only") not in ("", "described"):
-        raise UsageError(f"{options.spec}: only={options.text('only')}: expected only=described")
-    home = path.parent
-    folder = picture_folder(options, home / "image-sets", home / "images", home)
-    split = split_from_name(path.name)
-    items = [
-        Item(id_, picture_in(folder, id_), clean_captions(found.described.get(id_), f"{path}: {id_}"), split)
-        for found in image_sets(read_json(path), str(path))
-        for id_ in (found.described if options.text("only") else found.members)
-    ]
+    if (only := options.text("only")) not in ("", "described"):
+        raise UsageError(f"{options.spec}: only={only}: expected only=described")
+    folder = picture_folder(options, path.parent / "image-sets", path.parent / "images", path.parent)
+    split, items = split_from_name(path.name), []
+    for members, described in image_sets(read_json(path), str(path)):
+        for id_ in described if only else members:
+            references = clean_captions(described.get(id_), f"{path}: {id_}")
+            items.append(Item(id_, picture_in(folder, id_), references, split))
     return finish_items(items, options, str(path))
 
 

@@ -11,11 +11,12 @@ questions; otherwise, entries without one (Alpaca has some) are skipped and coun
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from tellapart.data.dataset import Skipped
+from tellapart.data.caption_json import json_lines
+from tellapart.data.dataset import ReadItems, Skipped
 from tellapart.data.dropped import EMPTY, drop
 from tellapart.data.listed_pictures import check_unique_ids
 from tellapart.data.options import Options
@@ -27,7 +28,6 @@ from tellapart.data.splits import checked_split
 from tellapart.data.text_files import read_json, read_text
 from tellapart.errors import PictureError, UsageError, nearest
 from tellapart.types import Item
-from tellapart.utils.strict_json import parse_json
 
 # The prompt templates of Stanford Alpaca (Taori et al. 2023).
 WITH_INPUT = (
@@ -61,10 +61,10 @@ class TextPicture:
         raise PictureError(f"{self.name}: a prompt, not a picture")
 
 
-def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
+def read(path: Path, options: Options) -> ReadItems:
     """Returns items in the order of the file. Raises `UsageError` with the position of a malformed entry."""
     items, missing = list[Item](), Skipped()
-    for number, (entry, where) in enumerate(_entries(path), start=1):
+    for number, (where, entry) in enumerate(_entries(path), start=1):
         items.append(_item(entry, where, number))
         if not items[-1].references:
             missing.add(where, "no answer")
@@ -74,22 +74,16 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
     return choose_split([item for item in items if item.references], options), missing
 
 
-def _entries(path: Path) -> Iterator[tuple[Any, str]]:
-    """Yields each entry and its name in messages."""
-    if path.suffix.lower() == ".json":
-        content = read_json(path)
-        if not isinstance(content, list):
-            raise UsageError(
-                f"{path}: expected a JSON list of instructions; if the file has one object per line, name it .jsonl"
-            )
-        yield from ((entry, f"{path}: entry {number}") for number, entry in enumerate(content, start=1))
-        return
-    for number, line in enumerate(read_text(path).split("\n"), start=1):
-        if line.strip():
-            try:
-                yield parse_json(line), f"{path}, line {number}"
-            except ValueError as error:
-                raise UsageError(f"{path}, line {number}: invalid JSON ({error})") from None
+def _entries(path: Path) -> Iterable[tuple[str, Any]]:
+    """Returns each entry with its location."""
+    if path.suffix.lower() != ".json":
+        return json_lines(path, read_text(path))
+    content = read_json(path)
+    if not isinstance(content, list):
+        raise UsageError(
+            f"{path}: expected a JSON list of instructions; if the file has one object per line, name it .jsonl"
+        )
+    return ((f"{path}: entry {number}", entry) for number, entry in enumerate(content, start=1))
 
 
 def _item(entry: Any, where: str, number: int) -> Item:
@@ -102,29 +96,23 @@ def _item(entry: Any, where: str, number: int) -> Item:
     answers = [answers] if isinstance(answers, str) else answers
     if not isinstance(answers, list) or not all(isinstance(answer, str) for answer in answers):
         raise UsageError(f'{where}: expected "output" to be a string or a list of strings')
-    split = checked_split(entry.get("split") or "", where)
     texts = tuple(answer.strip() for answer in answers if answer.strip())
     if texts:  # entries without any answer are listed by `read`
         for _ in range(len(answers) - len(texts)):
             drop(EMPTY, where)
-    prompt = _prompt(entry, where)
-    asked = "\n\n".join(filter(None, (entry.get("instruction"), entry.get("input"))))
-    picture = TextPicture(prompt, id_, asked, str(entry.get("category") or ""))
-    return Item(id_, picture, texts, split)
-
-
-def _prompt(entry: dict[str, Any], where: str) -> str:
     if "prompt" in entry and "instruction" in entry:
         raise UsageError(f'{where}: both "prompt" and "instruction" are set; remove one of them')
     for key in ("prompt", "instruction", "input"):
         if not isinstance(entry.get(key, ""), str):
             raise UsageError(f'{where}: expected "{key}" to be a string, got {json.dumps(entry[key])[:60]}')
-    if entry.get("prompt"):
-        return str(entry["prompt"])
-    if not entry.get("instruction"):
+    prompt, instruction, context = (entry.get(key) for key in ("prompt", "instruction", "input"))
+    if not prompt and not instruction:
         raise UsageError(f'{where}: missing "instruction" or "prompt"{nearest("instruction", entry) if entry else ""}')
-    template = WITH_INPUT if entry.get("input") else WITHOUT_INPUT
-    return template.format(instruction=entry["instruction"], input=entry.get("input"))
+    template = WITH_INPUT if context else WITHOUT_INPUT
+    prompt = prompt or template.format(instruction=instruction, input=context)
+    asked = "\n\n".join(filter(None, (instruction, context)))
+    picture = TextPicture(prompt, id_, asked, str(entry.get("category") or ""))
+    return Item(id_, picture, texts, checked_split(entry.get("split") or "", where))
 
 
 READERS.register(

@@ -8,17 +8,16 @@ the file's own folder. The id is ``cocoid`` as in ``coco:`` or, if there is none
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from tellapart.data.caption_values import clean_captions
-from tellapart.data.dataset import Skipped
+from tellapart.data.dataset import ReadItems
 from tellapart.data.listed_pictures import finish_items, picture_folder
 from tellapart.data.options import Options
 from tellapart.data.pictures import picture_in
 from tellapart.data.reader import IMAGES, READERS, Reader
-from tellapart.data.splits import normalize_split
+from tellapart.data.splits import checked_split
 from tellapart.data.text_files import read_images
 from tellapart.errors import UsageError
 from tellapart.types import Item
@@ -27,33 +26,22 @@ from tellapart.types import Item
 PICTURE_FOLDERS = ("images", "flickr30k-images", "flickr30k_images", "Flicker8k_Dataset", "Flickr8k_Dataset", "")
 
 
-def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
+def read(path: Path, options: Options) -> ReadItems:
     """Returns items in the order of the file."""
-    content = read_images(path, "Karpathy's JSON")
-    homes = [path.parent / name for name in PICTURE_FOLDERS]
-    records = [image for image in content["images"] if isinstance(image, dict)]
-    names = (f"{image.get(key) or '.'}/{image.get('filename')}" for image in records for key in ("filepath", ""))
-    folder = picture_folder(options, *homes, names=names)
-    items = [_item(image, f"{path}: images[{n}]", folder) for n, image in enumerate(content["images"])]
+    images = read_images(path, "Karpathy's JSON", "filename")["images"]
+    names = (f"{image.get(key) or '.'}/{image['filename']}" for image in images for key in ("filepath", ""))
+    folder = picture_folder(options, *(path.parent / name for name in PICTURE_FOLDERS), names=names)
+    items = []
+    for number, image in enumerate(images):
+        where, name, sentences = f"{path}: images[{number}]", image["filename"], image.get("sentences", [])
+        if not isinstance(sentences, list) or not all(isinstance(s, dict) and "raw" in s for s in sentences):
+            raise UsageError(f'{where}: expected "sentences" to be a list of objects with "raw"')
+        picture = picture_in(folder, f"{image.get('filepath') or '.'}/{name}")
+        flat = picture_in(folder, name)  # many copies of COCO have all pictures in one folder
+        picture = flat if flat.path.exists() and not picture.path.exists() else picture
+        split = checked_split(image.get("split", ""), where)
+        items.append(Item(str(image.get("cocoid", name)), picture, clean_captions(sentences, where), split))
     return finish_items(items, options, str(path))
-
-
-def _item(image: Any, where: str, folder: Path) -> Item:
-    if not isinstance(image, dict) or not isinstance(image.get("filename"), str):
-        raise UsageError(f'{where} has no "filename"')
-    if not isinstance(image.get("split", ""), str):
-        raise UsageError(f'{where}: expected "split" to be a string')
-    sentences = image.get("sentences", [])
-    if not isinstance(sentences, list) or not all(isinstance(s, dict) and "raw" in s for s in sentences):
-        raise UsageError(f'{where}: expected "sentences" to be a list of objects with "raw"')
-    picture = picture_in(folder, f"{image.get('filepath') or '.'}/{image['filename']}")
-    flat = picture_in(folder, image["filename"])  # many copies of COCO have all pictures in one folder
-    return Item(
-        id=str(image.get("cocoid", image["filename"])),
-        picture=flat if flat.path.exists() and not picture.path.exists() else picture,
-        references=clean_captions(sentences, where),
-        split=normalize_split(image.get("split", "")),
-    )
 
 
 def _is_layout(content: Any) -> bool:

@@ -10,12 +10,12 @@ in the file's folder. The id is the ``video_id``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from tellapart.data.caption_values import clean_captions
-from tellapart.data.dataset import Skipped
+from tellapart.data.dataset import ReadItems
 from tellapart.data.listed_pictures import finish_items
 from tellapart.data.options import Options
 from tellapart.data.pictures import ClipFile
@@ -32,7 +32,7 @@ CLIP_SUFFIXES = (".mp4", ".avi", ".webm", ".mkv")
 TEXT_KEYS = ("caption", "captions", "sentence")
 
 
-def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
+def read(path: Path, options: Options) -> ReadItems:
     """Returns items, one file at a time, in the order of ``videos`` or, without that key, in the order in which the
     sentences first mention them.
     """
@@ -42,29 +42,35 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
     return finish_items([item for file in files for item in _items(file, options)], options, str(path))
 
 
-def _items(path: Path, options: Options) -> list[Item]:
+def _items(path: Path, options: Options) -> Iterator[Item]:
     content = _content(path)
     official = isinstance(content, dict)
-    sentences = content.get("sentences", []) if official else content
     captions: dict[str, list[str]] = {}
     splits: dict[str, str] = {}
-    for entry, _ in _entries(content.get("videos", []) if official else [], f"{path}: videos"):
+    for _, entry in _entries(content.get("videos", []) if official else [], f"{path}: videos"):
         captions[entry["video_id"]] = []
         splits[entry["video_id"]] = normalize_split(str(entry.get("split") or ""))
-    for entry, where in _entries(sentences, f"{path}: sentences" if official else str(path)):
-        captions.setdefault(entry["video_id"], []).extend(_texts(entry, where))
-        splits.setdefault(
-            entry["video_id"], normalize_split(str(entry.get("split") or "")) or split_from_name(path.name)
-        )
+    sentences = (content.get("sentences"), f"{path}: sentences") if official else (content, str(path))
+    for where, entry in _entries(*sentences):
+        found = next((entry[key] for key in TEXT_KEYS if key in entry), None)
+        texts = [found] if isinstance(found, str) else found
+        if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+            raise UsageError(
+                f"{where}: expected a text under one of {', '.join(TEXT_KEYS)}; available keys: {', '.join(entry)}"
+            )
+        captions.setdefault(entry["video_id"], []).extend(texts)
+        split = normalize_split(str(entry.get("split") or "")) or split_from_name(path.name)
+        splits.setdefault(entry["video_id"], split)
     chosen = options.text("images")
     folders = [Path(chosen).expanduser()] if chosen else [path.parent / name for name in CLIP_FOLDERS]
-    return [
-        Item(id_, ClipFile(_clip(id_, folders)), clean_captions(texts, f"{path}: {id_}"), splits[id_])
-        for id_, texts in captions.items()
-    ]
+    for id_, texts in captions.items():
+        paths = [folder / (id_ + suffix) for folder in folders for suffix in CLIP_SUFFIXES]
+        clip = ClipFile(next((file for file in paths if file.is_file()), paths[0]))
+        yield Item(id_, clip, clean_captions(texts, f"{path}: {id_}"), splits[id_])
 
 
 def _content(path: Path) -> Any:
+    """Returns the official file's object, or a list of records."""
     text = read_text(path)
     try:
         content = parse_json(text)
@@ -77,27 +83,12 @@ def _content(path: Path) -> Any:
         raise UsageError(f"{path}: expected JSON or one JSON object per line ({error})") from None
 
 
-def _entries(entries: Any, where: str) -> Iterable[tuple[dict[str, Any], str]]:
+def _entries(entries: Any, where: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yields each record with its location. Raises `UsageError` if it is no record of a clip."""
     for number, entry in enumerate(entries if isinstance(entries, list) else [None]):
         if not isinstance(entry, dict) or not isinstance(entry.get("video_id"), str):
             raise UsageError(f'{where}[{number}]: expected an object with "video_id"; is this MSR-VTT?')
-        yield entry, f"{where}[{number}]"
-
-
-def _texts(entry: dict[str, Any], where: str) -> list[str]:
-    found = next((entry[key] for key in TEXT_KEYS if key in entry), None)
-    texts = [found] if isinstance(found, str) else found
-    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-        raise UsageError(
-            f"{where}: expected a text under one of {', '.join(TEXT_KEYS)}; available keys: {', '.join(entry)}"
-        )
-    return texts
-
-
-def _clip(id_: str, folders: list[Path]) -> Path:
-    """Returns the clip's file, or the expected path if there is none."""
-    paths = [folder / (id_ + suffix) for folder in folders for suffix in CLIP_SUFFIXES]
-    return next((path for path in paths if path.is_file()), paths[0])
+        yield f"{where}[{number}]", entry
 
 
 READERS.register(

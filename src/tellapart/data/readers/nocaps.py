@@ -8,54 +8,37 @@ image's id.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tellapart.data.dataset import Skipped
+from tellapart.data.dataset import ReadItems, Skipped
 from tellapart.data.listed_pictures import finish_items
 from tellapart.data.options import Options
 from tellapart.data.reader import IMAGES, READERS, Reader
-from tellapart.data.readers.coco import read_file
-from tellapart.data.splits import split_from_name
+from tellapart.data.readers.coco import annotation_files, read_files
 from tellapart.errors import UsageError, nearest
-from tellapart.types import Item
 
 DOMAINS = {name: f"{name}-domain" for name in ("in", "near", "out")}
 
 
-def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
+def read(path: Path, options: Options) -> ReadItems:
     """Returns items in the order of the file's ``images``."""
-    wanted = _domains(options)
-    missing, seen = Skipped(), set()
+    names = [name.strip() for name in options.text("domain").split(",") if name.strip()]
+    for name in names:
+        if name not in DOMAINS and name not in DOMAINS.values():
+            raise UsageError(f"{options.spec}: unknown domain '{name}'{nearest(name, DOMAINS)}")
+    wanted, seen = {DOMAINS.get(name, name) for name in names}, set()
 
     def of_domain(image: dict[str, Any]) -> bool:
         seen.add(image.get("domain"))
         return not wanted or image.get("domain") in wanted
 
-    files = _files(path, options)
-    items = [item for file in files for item in read_file(file, options, missing, of_domain)]
+    missing = Skipped()
+    items = read_files(annotation_files(path, options, "nocaps", "nocaps*.json"), options, missing, of_domain)
     if wanted and not seen & wanted:
         there = ", ".join(sorted(str(name) for name in seen if name)) or "none"
         raise UsageError(f"{options.spec}: no picture has domain={options.text('domain')}; available domains: {there}")
     return finish_items(items, options, str(path), missing)
-
-
-def _domains(options: Options) -> set[str]:
-    names = [name.strip() for name in options.text("domain").split(",") if name.strip()]
-    for name in names:
-        if name not in DOMAINS and name not in DOMAINS.values():
-            raise UsageError(f"{options.spec}: unknown domain '{name}'{nearest(name, DOMAINS)}")
-    return {DOMAINS.get(name, name) for name in names}
-
-
-def _files(path: Path, options: Options) -> list[Path]:
-    if not path.is_dir():
-        return [path]
-    files = sorted([*path.glob("nocaps*.json"), *path.glob("annotations/nocaps*.json")])
-    if not files:
-        raise UsageError(f"{path}: no nocaps*.json in this folder; specify the file: nocaps:{path}/FILE.json")
-    return [file for file in files if split_from_name(file.name) in options.splits] or files
 
 
 READERS.register(

@@ -8,13 +8,12 @@ attribute. ``frames=4`` creates clips, and ``stills=true`` uses their frames as 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from tellapart.data.dataset import Skipped
+from tellapart.data.dataset import ReadItems, Skipped
 from tellapart.data.options import Options
 from tellapart.data.reader import READERS, Reader
 from tellapart.data.splits import normalize_split
@@ -40,31 +39,28 @@ DEFAULT_N = 500
 MAX_CACHED = 10_000  # worlds with up to this many items are cached
 
 
-def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
+def read(path: Path, options: Options) -> ReadItems:
     """Returns items whose ``truth`` is the scene itself. ``path`` is the domain's name."""
-
     if len(options.splits) > 1:
         raise UsageError(f"{options.spec}: scenes can only have one split at a time")
-    wanted: dict[str, Any] = {key: options.integer(key, 0) for key in INTEGER_KEYS if key in options.values}
+    settings: dict[str, Any] = {key: options.integer(key, 0) for key in INTEGER_KEYS if key in options.values}
     if "detail" in options.values:
-        wanted["detail"] = options.number("detail", 0.0)
-    if options.splits:
-        split = next(iter(options.splits))
-        wanted["split"] = "validation" if split == "val" else split  # the world's name for this split
+        settings["detail"] = options.number("detail", 0.0)
+    for split in options.splits:
+        settings["split"] = "validation" if split == "val" else split  # the world's name for this split
     if str(path) not in ("", "."):
-        wanted["domain"] = str(path)
-    scenes = Scenes(**{"n": DEFAULT_N, **wanted})
+        settings["domain"] = str(path)
     if (full := options.text("full")) not in ("", "true"):
         raise UsageError(f"{options.spec}: full={full}: expected full=true; remove it to turn it off")
     if full:
-        wanted["full"] = True
-    stills = options.text("stills")
+        settings["full"] = True
+    scenes, stills = Scenes(**{"n": DEFAULT_N, **settings}), options.text("stills")
     if stills not in ("", "true") or (stills and scenes.frames == 1):
         raise UsageError(
             f"{options.spec}: stills=true splits clips into frames, so it requires frames; use frames=4&stills=true"
         )
     make = items_of if len(scenes) <= MAX_CACHED else items_of.__wrapped__
-    return make(tuple(sorted({"n": len(scenes), **wanted}.items())), bool(stills)), Skipped()
+    return make(tuple(sorted({"n": len(scenes), **settings}.items())), bool(stills)), Skipped()
 
 
 @lru_cache(maxsize=8)
