@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
 
 from tellapart.captioners import Captioner
 from tellapart.check.captions import CheckedCaption
-from tellapart.check.kinds import Finding, Found
+from tellapart.check.kinds import Finding
 from tellapart.features.store import FeatureStore
 from tellapart.features.views import make_view
 from tellapart.rewards.evidence import word_evidence
@@ -22,23 +21,21 @@ DOUBT = 0.0  # nats by which a word must be more likely for its own picture than
 DOUBTFUL_PICTURES = 32
 
 
-def ask_captioner(rows: Sequence[CheckedCaption], items: Sequence[Item], captioner: Captioner) -> Found:
-    row_of = {item.id: row for row, item in enumerate(items)}
-    view = make_view(captioner, FeatureStore())
-    return by_captioner([row for row in rows if row.id in row_of and row.words], row_of, captioner, view.rows(items))
-
-
-def by_captioner(rows: Sequence[CheckedCaption], row_of: Mapping[str, int], captioner: Captioner, visual: Any) -> Found:
+def ask_captioner(
+    rows: Sequence[CheckedCaption], items: Sequence[Item], captioner: Captioner, facts: dict[str, float]
+) -> Iterator[Finding]:
     """Finds content words that, according to a captioner, are less likely for their own picture than for other
     pictures on average.
 
     A word's score is its pointwise mutual information with the picture (`tellapart.rewards.evidence`), relative to the
-    other pictures in a batch of `DOUBTFUL_PICTURES`. visual: the captioner's inputs for all pictures, N×….
+    other pictures in a batch of `DOUBTFUL_PICTURES`. facts: receives the share of such words.
     """
-
+    row_of = {item.id: row for row, item in enumerate(items)}
+    rows = [row for row in rows if row.id in row_of and row.words]
+    visual = make_view(captioner, FeatureStore()).rows(items)
     speaker = Speaker(captioner)
     captioner.model.eval()
-    findings, words, doubted = [], 0, 0
+    words = doubted = 0
     for start in track(range(0, len(rows), DOUBTFUL_PICTURES), label="reading captions"):
         block = list(rows[start : start + DOUBTFUL_PICTURES])
         if len(block) == 1:
@@ -59,5 +56,5 @@ def by_captioner(rows: Sequence[CheckedCaption], row_of: Mapping[str, int], capt
             if bad:
                 spans = tuple((word.start, word.end) for word in bad)
                 text = ", ".join(row.text[start:end] for start, end in spans)
-                findings.append(Finding("doubtful", row.id, row.text, text, spans))
-    return Found(findings, {"doubtful words, %": 100 * doubted / words if words else float("nan")})
+                yield Finding("doubtful", row.id, row.text, text, spans)
+    facts["doubtful words, %"] = 100 * doubted / words if words else float("nan")

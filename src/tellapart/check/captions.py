@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, takewhile
 
-from tellapart.check.kinds import Finding
 from tellapart.check.pairing import misfits
 from tellapart.language import stock_phrases
 from tellapart.language.english_words import word_set
@@ -54,7 +53,6 @@ _LANGUAGES = {
     "nl": "de het een en zijn met op van twee man vrouw terwijl zit staat draagt aan voor bij",
 }
 LANGUAGES = {name: word_set(words) for name, words in _LANGUAGES.items()}
-LATIN = frozenset(LANGUAGES)
 
 
 @dataclass(frozen=True)
@@ -71,6 +69,9 @@ class CheckedCaption:
         return " ".join(self.words)
 
 
+Defect = tuple[CheckedCaption, str]  # a caption, and what is wrong with it
+
+
 def rows_of(texts: Mapping[str, Sequence[str]]) -> list[CheckedCaption]:
     """Returns all captions, in file order."""
     return [
@@ -78,6 +79,11 @@ def rows_of(texts: Mapping[str, Sequence[str]]) -> list[CheckedCaption]:
         for key, own in texts.items()
         for text in own
     ]
+
+
+def each(fault: Callable[[CheckedCaption], str], rows: Sequence[CheckedCaption]) -> Iterator[Defect]:
+    """Applies a check to each caption. ``fault`` says what is wrong with a caption, or returns ""."""
+    return ((row, why) for row in rows if (why := fault(row)))
 
 
 _MISSING = {("nan",), ("none",), ("null",), ("n", "a"), ("undefined",)}
@@ -100,14 +106,10 @@ def loop(row: CheckedCaption) -> str:
     """Quotes one to eight words that occur three times in a row, or a repeated sentence of at least four words."""
     words = row.words
     for size in range(1, min(8, len(words) // 2) + 1):
-        times = 1
-        for at in range(size, len(words) - size + 1, 1):
-            part, before = words[at : at + size], words[at - size : at]
-            if part != before:
-                continue
-            times = 2
-            while words[at + (times - 1) * size : at + times * size] == part:
-                times += 1
+        for at in range(size, len(words) - size + 1):
+            part = words[at - size : at]
+            runs = (words[start : start + size] for start in range(at, len(words), size))
+            times = 1 + sum(1 for _ in takewhile(part.__eq__, runs))
             if times >= (3 if size < 4 else 2):
                 return f"“{' '.join(part)}” {times} times"
     return ""
@@ -126,18 +128,16 @@ def language(row: CheckedCaption, expected: str) -> str:
     """Describes the caption's script or language if it is not ``expected``."""
     letters = [char for char in row.text if char.isalpha()]
     foreign = sum(ord(char) > 0x24F and not 0x1E00 <= ord(char) <= 0x1EFF for char in letters)
-    if expected in LATIN and foreign > 0.3 * max(len(letters), 1):
+    if expected in LANGUAGES and foreign > 0.3 * max(len(letters), 1):
         return "not in Latin script"
-    own = LANGUAGES.get(expected)
-    if own is None:
-        return ""
-    words = set(row.words)
-    hits = {name: len(words & known) for name, known in LANGUAGES.items()}
+    hits = {name: len(known.intersection(row.words)) for name, known in LANGUAGES.items()}
     best = max(hits, key=lambda name: hits[name])
+    if expected not in hits:
+        return ""
     return f"contains common words of “{best}”" if hits[best] >= 2 and hits[best] > 2 * hits[expected] else ""
 
 
-def cut(rows: Sequence[CheckedCaption]) -> Iterator[Finding]:
+def cut(rows: Sequence[CheckedCaption]) -> Iterator[Defect]:
     """Finds truncated captions.
 
     If most captions end in punctuation, a caption that does not is considered truncated if its last word hardly ever
@@ -157,36 +157,34 @@ def cut(rows: Sequence[CheckedCaption]) -> Iterator[Finding]:
         word = row.words[-1]
         times, ends = known[word], last[word]
         if row.text.count("(") > row.text.count(")"):
-            yield Finding("cut", row.id, row.text, "unclosed bracket")
+            yield row, "unclosed bracket"
         elif word in _NEVER_LAST and ends < 0.1 * times:
-            yield Finding("cut", row.id, row.text, f"ends in “{word}”")
+            yield row, f"ends in “{word}”"
         elif punctuated and times >= 20 and ends < 0.05 * times:
-            yield Finding("cut", row.id, row.text, f"ends in “{word}” without punctuation")
+            yield row, f"ends in “{word}” without punctuation"
         elif punctuated and times == 1 and len(known) > 500 and word in begun:
-            yield Finding("cut", row.id, row.text, f"ends in the middle of the word “{word}”")
+            yield row, f"ends in the middle of the word “{word}”"
 
 
-def template(rows: Sequence[CheckedCaption]) -> Iterator[Finding]:
+def template(rows: Sequence[CheckedCaption]) -> Iterator[Defect]:
     """Finds openings that are typical of models, and three-word openings that a fifth of the captions share."""
     openings = Counter(row.words[:3] for row in rows if len(row.words) > 3)
     common = {words for words, times in openings.items() if times > max(SHARED_OPENING * len(rows), 3)}
     for row in rows:
         match = _TEMPLATE.match(row.text)
         if opening := match[0] if match else stock_phrases.without_opening(row.text)[1]:
-            yield Finding("template", row.id, row.text, f"“{' '.join(opening.split())}”")
+            yield row, f"“{' '.join(opening.split())}”"
         elif row.words[:3] in common:
             share = openings[row.words[:3]] / len(rows)
-            yield Finding(
-                "template", row.id, row.text, f"{share:.0%} of all captions begin with “{' '.join(row.words[:3])}”"
-            )
+            yield (row, f"{share:.0%} of all captions begin with “{' '.join(row.words[:3])}”")
 
 
-def repeated(rows: Sequence[CheckedCaption]) -> Iterator[Finding]:
+def repeated(rows: Sequence[CheckedCaption]) -> Iterator[Defect]:
     """Finds duplicate captions of a picture."""
     seen: set[tuple[str, str]] = set()
     for row in rows:
         if row.words and (row.id, row.plain) in seen:
-            yield Finding("repeated", row.id, row.text, "twice for this picture")
+            yield row, "twice for this picture"
         seen.add((row.id, row.plain))
 
 
@@ -199,16 +197,16 @@ def pictures_of(rows: Sequence[CheckedCaption]) -> dict[str, list[str]]:
     return {text: list(own) for text, own in pictures.items()}
 
 
-def shared(rows: Sequence[CheckedCaption], pictures: Mapping[str, Sequence[str]]) -> Iterator[Finding]:
+def shared(rows: Sequence[CheckedCaption], pictures: Mapping[str, Sequence[str]]) -> Iterator[Defect]:
     """Finds captions shared by several pictures."""
     for row in rows:
         if row.words and len(own := pictures[row.plain]) > 1:
             other = own[own[0] == row.id]
             more = f" and {len(own) - 2:,} more" if len(own) > 2 else ""
-            yield Finding("shared", row.id, row.text, f"also used for {other}{more}")
+            yield row, f"also used for {other}{more}"
 
 
-def near(rows: Sequence[CheckedCaption], pictures: Mapping[str, Sequence[str]]) -> Iterator[Finding]:
+def near(rows: Sequence[CheckedCaption], pictures: Mapping[str, Sequence[str]]) -> Iterator[Defect]:
     """Finds captions of at least `NEAR_WORDS` words that differ from another picture's caption in one word."""
     without: dict[tuple[int, int], list[str]] = defaultdict(list)  # key: a word's position, and the text without it
     long = [text for text in pictures if text.count(" ") + 1 >= NEAR_WORDS]
@@ -226,7 +224,7 @@ def near(rows: Sequence[CheckedCaption], pictures: Mapping[str, Sequence[str]]) 
                 partner.setdefault(text, other if group_of[text] == group_of[first] else first)
     for row in rows:
         if (other := partner.get(row.plain)) is not None:
-            yield Finding("near", row.id, row.text, f"{pictures[other][0]}: {other}")
+            yield row, f"{pictures[other][0]}: {other}"
 
 
 def _without_one(text: str) -> Iterator[tuple[int, int]]:
@@ -235,30 +233,30 @@ def _without_one(text: str) -> Iterator[tuple[int, int]]:
         yield place, hash((*words[:place], *words[place + 1 :]))
 
 
-def neighbour(rows: Sequence[CheckedCaption]) -> Iterator[Finding]:
+def neighbour(rows: Sequence[CheckedCaption]) -> Iterator[Defect]:
     """Finds captions that share most of their words with the previous row's caption."""
     for before, row in pairwise(rows):
         if before.id == row.id or min(len(row.words), len(before.words)) < 5:
             continue
         one, other = set(row.words), set(before.words)
         if len(one & other) >= ALIKE * len(one | other):
-            yield Finding("neighbour", row.id, row.text, f"{before.id}: {before.text}")
+            yield row, f"{before.id}: {before.text}"
 
 
-def leaked(rows: Sequence[CheckedCaption], references: Mapping[str, Sequence[str]]) -> Iterator[Finding]:
+def leaked(rows: Sequence[CheckedCaption], references: Mapping[str, Sequence[str]]) -> Iterator[Defect]:
     """Finds captions that are identical to a reference of their picture except for case and punctuation."""
     known = {row.id: set[str]() for row in rows}
     for row in rows_of({key: own for key, own in references.items() if key in known}):
         known[row.id].add(row.plain)
     for row in rows:
         if len(row.words) > 3 and row.plain in known[row.id]:
-            yield Finding("leaked", row.id, row.text, "identical to a reference")
+            yield row, "identical to a reference"
 
 
-def mispaired(rows: Sequence[CheckedCaption], references: Mapping[str, Sequence[str]]) -> Iterator[Finding]:
+def mispaired(rows: Sequence[CheckedCaption], references: Mapping[str, Sequence[str]]) -> Iterator[Defect]:
     """Finds captions that have fewer words in common with their picture's references than with those of most others."""
     place = {key: number for number, key in enumerate(key for key, texts in references.items() if any(texts))}
     own = [row for row in rows if row.words and row.id in place]
     found = misfits([row.text for row in own], [place[row.id] for row in own], [references[key] for key in place])
     for row in (own[number] for number in found):
-        yield Finding("mispaired", row.id, row.text, f"a reference: {next(filter(None, references[row.id]))}")
+        yield row, f"a reference: {next(filter(None, references[row.id]))}"

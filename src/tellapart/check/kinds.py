@@ -1,15 +1,14 @@
-"""Defines the kinds of defects, the share of clean captions or pictures that have each, and what a check finds."""
+"""Defines the kinds of defects, the share of clean captions or pictures that have each, and what a finding is."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 CAPTION, PICTURE = "caption", "picture"
 RARE = 0.001  # level for kinds that practically never occur in clean data
 
 
-@dataclass(frozen=True)
-class Kind:
+class Kind(NamedTuple):
     """A kind of defect.
 
     of: whether captions or pictures have the defect.
@@ -76,8 +75,7 @@ DEFECTS = {
 }
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(NamedTuple):
     """One defect in a caption or picture. ``spans``: (start, end) of the characters that show the defect."""
 
     kind: str
@@ -85,11 +83,3 @@ class Finding:
     text: str = ""
     detail: str = ""
     spans: tuple[tuple[int, int], ...] = ()
-
-
-@dataclass(frozen=True)
-class Found:
-    """Findings, and statistics about the whole set."""
-
-    findings: list[Finding]
-    facts: dict[str, float]

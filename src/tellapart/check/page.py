@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from tellapart.check.kinds import DEFECTS, Finding
+from tellapart.check.kinds import DEFECTS
 from tellapart.check.result import Check
 from tellapart.data import Dataset
 from tellapart.report.album import Album
@@ -21,14 +19,15 @@ def write_check_page(check: Check, path: Path, command: str, dataset: Dataset | 
     ``command``: the command that reproduces the page.
     """
 
-    album = Album()
-    by_id = {item.id: item for item in dataset} if dataset is not None else {}
-    cards = []
+    album, cards = Album(), []
+    by_id = {item.id: item for item in dataset or ()}
     for key, own in check.worst():
-        item = by_id.get(key)
-        symbol = album.add_picture(item.picture) if item is not None else None
-        marked = {one.text: _pieces(one.text, own) for one in own if one.text}
-        cards.append((key, item is not None, symbol, marked, own))
+        symbol = album.add_picture(by_id[key].picture) if key in by_id else None
+        marked = {
+            text: pieces(text, [(*span, one.kind) for one in own if one.text == text for span in one.spans])
+            for text in dict.fromkeys(one.text for one in own if one.text)
+        }
+        cards.append((key, key in by_id, symbol, marked, own))
     page = page_template(Path(__file__).parent / "check.html").render(
         title=check.headline(),
         check=check,
@@ -39,8 +38,3 @@ def write_check_page(check: Check, path: Path, command: str, dataset: Dataset | 
         command=command,
     )
     write_output(path, page)
-
-
-def _pieces(text: str, own: Sequence[Finding]) -> Any:
-
-    return pieces(text, [(start, end, one.kind) for one in own if one.text == text for start, end in one.spans])

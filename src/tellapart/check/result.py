@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping
@@ -33,10 +34,12 @@ class Check:
         """Returns the number of captions or pictures with this kind of defect."""
         return len({(one.id, one.text) for one in self.found.get(kind, ())})
 
+    def _whole(self, kind: str) -> int:
+        return self.captions if DEFECTS[kind].of == CAPTION else self.pictures
+
     def rate(self, kind: str) -> float:
         """Returns the share (0 to 1) of captions or pictures with this kind of defect; 0 for an empty set."""
-        whole = self.captions if DEFECTS[kind].of == CAPTION else self.pictures
-        return self.count(kind) / whole if whole else 0.0
+        return self.count(kind) / max(self._whole(kind), 1)
 
     def alarms(self, levels: Mapping[str, float | None] | None = None) -> list[str]:
         """Returns the kinds that exceed their level.
@@ -49,54 +52,41 @@ class Check:
         return [name for name, level in chosen.items() if name not in self.skipped and self._is_alarm(name, level)]
 
     def _is_alarm(self, name: str, level: float | None) -> bool:
-        if level is not None:
-            return self.rate(name) > level
-        own = DEFECTS[name].level
-        whole = self.captions if DEFECTS[name].of == CAPTION else self.pictures
-        return self.rate(name) > own and (own <= RARE or _more_than_chance(self.count(name), whole * own))
+        usual = DEFECTS[name].level
+        if level is not None or usual <= RARE:
+            return self.rate(name) > (usual if level is None else level)
+        return self.rate(name) > usual and _more_than_chance(self.count(name), self._whole(name) * usual)
 
     def worst(self) -> list[tuple[str, list[Finding]]]:
         """Returns (id, findings) for the 50 worst captions and pictures, worst first.
 
         Those with the most kinds that exceed their level come first. Ties alternate between kinds, the rarest first.
         """
-        loud = set(self.alarms())
+        loud, turn = set(self.alarms()), Counter[str]()
         count_of = {kind: self.count(kind) for kind in self.found}
         by_id: dict[str, list[Finding]] = defaultdict(list)
-        for own in self.found.values():
-            for one in own:
-                by_id[one.id].append(one)
-        turn: Counter[str] = Counter()
+        for one in itertools.chain(*self.found.values()):
+            by_id[one.id].append(one)
         order = []
         for key, own in sorted(by_id.items()):
-            rarest = min(own, key=lambda one: (one.kind not in loud, count_of[one.kind]))
-            kinds = {one.kind for one in own}
-            order.append((-len(kinds & loud), turn[rarest.kind], count_of[rarest.kind], key))
-            turn[rarest.kind] += 1
+            rarest = min((one.kind for one in own), key=lambda kind: (kind not in loud, count_of[kind]))
+            order.append((-len(loud.intersection(one.kind for one in own)), turn[rarest], count_of[rarest], key))
+            turn[rarest] += 1
         return [(key, by_id[key]) for *_, key in sorted(order)[:50]]
 
     def to_json(self) -> dict[str, Any]:
         """Returns a JSON object with counts, rates and levels by kind, findings, statistics and notes."""
-        alarms = self.alarms()
         return {
             "captions": self.captions,
             "pictures": self.pictures,
             "kinds": {
-                name: {
-                    "count": self.count(name),
-                    "rate": self.rate(name),
-                    "level": kind.level,
-                    "alarm": name in alarms,
-                    "of": kind.of,
-                }
-                for name, kind in DEFECTS.items()
-                if name not in self.skipped
+                kind.name: {"count": count, "rate": rate, "level": kind.level, "alarm": alarm, "of": kind.of}
+                for kind, count, rate, alarm, _ in self.rows()
             },
             "facts": json_value(self.facts),
             "findings": [
                 {"kind": one.kind, "id": one.id} | ({"caption": one.text} if one.text else {}) | {"detail": one.detail}
-                for own in self.found.values()
-                for one in own
+                for one in itertools.chain(*self.found.values())
             ],
             "skipped": list(self.skipped),
             "notes": self.notes,
@@ -104,21 +94,12 @@ class Check:
 
     def rows(self) -> list[tuple[Kind, int, float, bool, str]]:
         """Returns (kind, count, rate, alarm, example) for each kind checked: alarms first, then other findings."""
-        alarms = self.alarms()
-        names = sorted(
-            (name for name in DEFECTS if name not in self.skipped),
-            key=lambda name: (name not in alarms, not self.count(name)),
-        )
-        return [
-            (DEFECTS[name], self.count(name), self.rate(name), name in alarms, self._example(name)) for name in names
-        ]
-
-    def _example(self, kind: str) -> str:
-        found = self.found.get(kind, [])
-        if not found:
-            return ""
-        one = found[0]
-        return f"{one.id}: {one.detail or one.text}"
+        alarms, rows = self.alarms(), []
+        for name, kind in DEFECTS.items():
+            if name not in self.skipped:
+                example = next((f"{one.id}: {one.detail or one.text}" for one in self.found.get(name, ())), "")
+                rows.append((kind, self.count(name), self.rate(name), name in alarms, example))
+        return sorted(rows, key=lambda row: (not row[3], not row[1]))
 
     def headline(self) -> str:
         """Returns the result in one sentence."""
@@ -132,9 +113,10 @@ class Check:
     def table(self) -> rich.console.Group:
         """Returns the table of kinds for the terminal, alarms first."""
         table = rich.table.Table(box=box.SIMPLE_HEAD, title=self.headline(), title_justify="left")
-        columns = {"": "left", "kind": "left", "count": "right", "%": "right", "threshold": "right"}
-        for name, justify in columns.items():
-            table.add_column(name, justify=justify)  # type: ignore[arg-type]
+        table.add_column()
+        table.add_column("kind")
+        for name in ("count", "%", "threshold"):
+            table.add_column(name, justify="right")
         table.add_column("example", overflow="ellipsis", no_wrap=True, max_width=70)
         for kind, count, rate, alarm, example in self.rows():
             level = f"{100 * kind.level:g}"

@@ -2,31 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tellapart.check.captions import (
-    CheckedCaption,
-    cut,
-    empty,
-    encoding,
-    language,
-    leaked,
-    loop,
-    mispaired,
-    near,
-    neighbour,
-    pictures_of,
-    refusal,
-    repeated,
-    rows_of,
-    shared,
-    template,
-)
-from tellapart.check.kinds import DEFECTS, PICTURE, Finding, Found
+from tellapart.check import captions as checks
+from tellapart.check.kinds import DEFECTS, PICTURE, Finding
 from tellapart.check.pictures import check_pictures
 from tellapart.check.result import Check
 from tellapart.data import Dataset
@@ -59,35 +43,32 @@ def check_captions(
     """
     if dataset is None and (scorer or captioner):
         raise UsageError("a scorer or captioner requires pictures; run: tellapart check CAPTIONS PICTURES")
-    found: dict[str, list[Finding]] = {name: [] for name in DEFECTS}
-
-    def add(findings: Iterator[Finding] | list[Finding]) -> None:
-        for one in findings:
-            found[one.kind].append(one)
-
-    texts, notes, items = dict(file.texts), list[str](), list[Item]()
+    texts, notes, items, findings = dict(file.texts), list[str](), list[Item](), list[Finding]()
     if dataset is not None:
         texts, notes = _matched(file, dataset)
         items = list(dataset)
-        add([Finding("unreadable", key, detail=why) for key, why in dataset.missing])
+        findings += [Finding("unreadable", key, detail=why) for key, why in dataset.missing]
         known = {item.id for item in items} | {part for key, _ in dataset.missing for part in (key, Path(key).name)}
-        add([Finding("no picture", key, own[0] if own else "") for key, own in texts.items() if key not in known])
-        add([Finding("no caption", item.id) for item in items if not texts.get(item.id)])
-        add(check_pictures(items))
-    rows = rows_of(texts)
-    each: dict[str, Callable[[CheckedCaption], str]] = {
-        "empty": empty,
-        "refusal": refusal,
-        "loop": loop,
-        "encoding": encoding,
-        "language": lambda row: language(row, language_name),
+        findings += [
+            Finding("no picture", key, own[0] if own else "") for key, own in texts.items() if key not in known
+        ]
+        findings += [Finding("no caption", item.id) for item in items if not texts.get(item.id)]
+        findings += check_pictures(items)
+    rows = checks.rows_of(texts)
+    pictures = checks.pictures_of(rows)
+    of_captions: dict[str, Iterable[checks.Defect]] = {
+        "empty": checks.each(checks.empty, rows),
+        "refusal": checks.each(checks.refusal, rows),
+        "loop": checks.each(checks.loop, rows),
+        "encoding": checks.each(checks.encoding, rows),
+        "language": checks.each(partial(checks.language, expected=language_name), rows),
+        "cut": checks.cut(rows),
+        "template": checks.template(rows),
+        "repeated": checks.repeated(rows),
+        "shared": checks.shared(rows, pictures),
+        "near": checks.near(rows, pictures),
+        "neighbour": checks.neighbour(rows),
     }
-    for name, why in each.items():
-        add([Finding(name, row.id, row.text, reason) for row in rows if (reason := why(row))])
-    pictures = pictures_of(rows)
-    for whole in (cut(rows), template(rows), repeated(rows), shared(rows, pictures), near(rows, pictures)):
-        add(whole)
-    add(neighbour(rows))
     if references is not None:
         if dataset is None:
             captioned = KnownIds(file.name, list(texts), file.files, file.numbered)
@@ -96,35 +77,30 @@ def check_captions(
             notes += [matched.how] if matched.how else []
         else:
             own = _matched(references, dataset)[0]
-        add(leaked(rows, own))
-        add(mispaired(rows, own))
+        of_captions |= {"leaked": checks.leaked(rows, own), "mispaired": checks.mispaired(rows, own)}
+    findings += [Finding(kind, row.id, row.text, why) for kind, some in of_captions.items() for row, why in some]
     said = [len(pictures[row.plain]) for row in rows if row.words]
     facts = {"mean number of other pictures with the same caption": float(np.mean(said)) - 1 if said else float("nan")}
-    unreadable = {one.id for one in found["unreadable"]}
+    unreadable = {one.id for one in findings if one.kind == "unreadable"}
     readable = [item for item in items if item.id not in unreadable and texts.get(item.id)]
-    for one in _ask_models(rows, readable, scorer, captioner):
-        add(one.findings)
-        facts |= one.facts
+    # Models are imported only here, because torch loads slower than the other checks run.
+    if scorer is not None and _enough(readable, "scorer"):
+        from tellapart.check.scorer import ask_scorer
+
+        findings += ask_scorer(rows, readable, scorer, facts)
+    if captioner is not None and _enough(readable, "captioner"):
+        from tellapart.check.captioner import ask_captioner
+
+        findings += ask_captioner(rows, readable, captioner, facts)
     given = {"references": references, "scorer": scorer, "captioner": captioner}
     skipped = [kind.name for kind in DEFECTS.values() if kind.needs and given[kind.needs] is None]
     if dataset is None:
         skipped += [kind.name for kind in DEFECTS.values() if kind.of == PICTURE or kind.name == "no picture"]
     total = len(items) + (len(dataset.missing) if dataset is not None else 0)
+    found: dict[str, list[Finding]] = {name: [] for name in DEFECTS}
+    for one in findings:
+        found[one.kind].append(one)
     return Check(len(rows), total, found, facts, notes, tuple(skipped))
-
-
-def _ask_models(
-    rows: Sequence[CheckedCaption], items: Sequence[Item], scorer: Scorer | None, captioner: Captioner | None
-) -> Iterator[Found]:
-    """Yields what the models find. Imports them only here, because torch loads slower than the other checks run."""
-    if scorer is not None and _enough(items, "scorer"):
-        from tellapart.check.scorer import ask_scorer
-
-        yield ask_scorer(rows, items, scorer)
-    if captioner is not None and _enough(items, "captioner"):
-        from tellapart.check.captioner import ask_captioner
-
-        yield ask_captioner(rows, items, captioner)
 
 
 def _enough(items: Sequence[Item], who: str) -> bool:
