@@ -15,7 +15,6 @@ import pytest
 from command_line import Cli
 
 from tellapart.captions.authors import PERSON, Author
-from tellapart.captions.journal import Journal
 from tellapart.captions.log_file import LOG_NAME
 from tellapart.captions.store import CaptionStore, Edit
 from tellapart.data import xmp
@@ -312,21 +311,6 @@ def test_a_layout_that_is_read_only_is_not_written(folder: Path) -> None:
     assert texts(store) == {"1.jpg": "x"}
     with pytest.raises(UsageError, match="read-only"):
         store.write({"1.jpg": Edit("y")}, "edit")
-
-
-def test_the_log_is_compacted_and_says_the_same(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (folder / "1.txt").write_text("by hand")
-    store = CaptionStore.open(folder)
-    line = json.dumps({"file": "*.txt", "id": "0.txt", "picture": [1, 2, "x" * 32, "y" * 24]}) + "\n"
-    (folder / LOG_NAME).write_text(line * 500)
-    store.write({"1.jpg": Edit("mine")}, "edit")
-    assert (folder / LOG_NAME).stat().st_size > 50_000
-    monkeypatch.setattr("tellapart.captions.journal.COMPACT_BYTES", 1000)
-    store.write({"0.jpg": Edit("model")}, "caption", BLIP)
-    before = Journal.open(folder)
-    assert (folder / LOG_NAME).stat().st_size < 2000 and len(before.changes) == 2
-    store.undo(store.last(2))
-    assert texts(store) == {"1.jpg": "by hand"}
 
 
 # Kills.

@@ -18,10 +18,9 @@ from PIL import Image
 
 from tellapart.captioners import load_captioner
 from tellapart.captions.authors import UNKNOWN
-from tellapart.captions.journal import Journal
-from tellapart.captions.journaled_run import new_run
+from tellapart.captions.journal import Journal, new_change
 from tellapart.captions.log_file import LOG_NAME
-from tellapart.captions.log_row import TextRow
+from tellapart.captions.log_row import text_fields
 from tellapart.captions.own_files import OwnFiles
 from tellapart.captions.provenance import Provenance
 from tellapart.captions.texts_beside import text_of_person
@@ -513,21 +512,21 @@ def test_runs_that_were_killed_before_they_wrote_do_not_make_a_text_a_persons(tm
     """However many there were: each recorded what it was about to replace."""
     log = Provenance.open(tmp_path / "a.jsonl")
     for number in range(9):
-        log.record({"1": TextRow.new(f"new {number}")}, new_run("lora", UNKNOWN), {"1": "old"} if number else None)
-        log.record({"1": TextRow.new("old")}) if not number else None
+        log.record({"1": text_fields(f"new {number}")}, new_change("lora", UNKNOWN), {"1": "old"} if number else None)
+        log.record({"1": text_fields("old")}) if not number else None
     again = Provenance.open(tmp_path / "a.jsonl")
     assert again.wrote("1", "old") and again.wrote("1", "new 8") and not again.wrote("1", "new 3")
-    assert Journal.open(tmp_path).rows["a.jsonl", "1"].author("old") == UNKNOWN
+    assert Journal.open(tmp_path).author("a.jsonl", "1", "old") == UNKNOWN
 
 
 def test_half_a_line_in_the_log_spoils_nothing(tmp_path: Path) -> None:
     log = Provenance.open(tmp_path / "a.jsonl")
-    log.record({"1": TextRow.new("one"), "2": TextRow.new("two")})
-    whole = log.path.read_bytes()
-    log.path.write_bytes(whole[:-9])
+    log.record({"1": text_fields("one"), "2": text_fields("two")})
+    whole = (tmp_path / LOG_NAME).read_bytes()
+    (tmp_path / LOG_NAME).write_bytes(whole[:-9])
     again = Provenance.open(tmp_path / "a.jsonl")
     assert again.wrote("1", "one") and not again.wrote("2", "two")
-    again.record({"3": TextRow.new("three")})
+    again.record({"3": text_fields("three")})
     assert Provenance.open(tmp_path / "a.jsonl").rows.keys() == {"1", "3"}
     assert Provenance.open(tmp_path / "b.jsonl").rows == {}
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import time
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,47 +18,38 @@ from typing import Any, BinaryIO
 
 from tellapart.captions.authors import PERSON, UNKNOWN, Author
 from tellapart.captions.log_file import LOG_NAME, append_lines, lock_log, open_log
-from tellapart.captions.log_row import TextRow
+from tellapart.captions.log_row import LogRow
 from tellapart.captions.text_hash import text_hash
-from tellapart.utils.atomic_writes import replace_file
 from tellapart.utils.strict_json import parse_json
-
-COMPACT_BYTES = 1 << 20  # smaller logs are not compacted
-
-
-@dataclass
-class LoggedRow:
-    """One row of the log: the texts that tellapart wrote, their authors by text hash, and the row's state."""
-
-    row: TextRow = field(default_factory=TextRow)
-    authors: dict[str, Author] = field(default_factory=dict)
-    state: dict[str, Any] = field(default_factory=dict)
-
-    def author(self, text: str) -> Author:
-        """Returns the author of one of this row's texts."""
-        hash_ = text_hash(text)
-        return self.authors.get(hash_, UNKNOWN) if hash_ in self.row.hashes else PERSON
 
 
 class Journal:
-    """The log of one folder, with its rows by (file, id) and its changes in chronological order."""
+    """The log of one folder: its rows and settings by file, and its changes in chronological order.
 
-    def __init__(self, path: Path) -> None:
+    only: the file to read the rows of. Default: all.
+    """
+
+    def __init__(self, path: Path, only: str | None = None) -> None:
         self.path = path
+        self._begins = (b"",) if only is None else (json.dumps({"file": only})[:-1].encode() + b",", b'{"change"')
         self._clear()
 
     def _clear(self) -> None:
-        self.rows: dict[tuple[str, str], LoggedRow] = {}
+        self.rows: dict[str, dict[str, LogRow]] = defaultdict(dict)
+        self.settings: dict[str, dict[str, Any]] = {}
         self.changes: dict[str, JournalChange] = {}
         self.moved: dict[tuple[str, str], tuple[str, str]] = {}  # maps a row to the row that its text was in before
-        self._settings: dict[str, Author] = {}
+        self.authors: dict[tuple[str, str, str], Author] = {}  # by file, id and hash of the text
+        self._writers: dict[str, Author] = {}  # the authors of texts that belong to no change, by file
         self._read: tuple[int, int] = (0, 0)  # inode, and the number of bytes read from it
-        self._lines = self._tried = 0  # number of lines now, and when compacting was last tried
 
     @classmethod
-    def open(cls, folder: Path) -> Journal:
-        """Reads the log of a folder. Raises `TellapartError` if it cannot be read."""
-        log = cls(folder / LOG_NAME)
+    def open(cls, folder: Path, only: str | None = None) -> Journal:
+        """Reads the log of a folder. Ignores damaged lines.
+
+        Raises `TellapartError` if it cannot be read, because texts that tellapart wrote would then count as a person's.
+        """
+        log = cls(folder / LOG_NAME, only)
         log.refresh()
         return log
 
@@ -76,40 +69,42 @@ class Journal:
         data = file.read()
         whole = data[: data.rfind(b"\n") + 1]
         for line in whole.splitlines():
-            with contextlib.suppress(
-                ValueError, KeyError, TypeError, AttributeError
-            ):  # partial line left by a killed process
-                self._take(parse_json(line))
+            if line.startswith(self._begins):
+                # A killed process may have left a partial line.
+                with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
+                    self.take(parse_json(line))
         self._read = status.st_ino, self._read[1] + len(whole)
 
-    def _take(self, value: Mapping[str, Any]) -> None:
-        self._lines += 1
+    def take(self, value: Mapping[str, Any]) -> None:
+        """Updates the journal with a line of the log. Raises an error if the line is damaged."""
         if "what" in value:
-            author = Author.from_json(value.get("by") or {})
             undoes = tuple(map(str, value.get("undoes") or ()))
-            self.changes.setdefault(value["change"], JournalChange(value["change"], str(value["what"]), author, undoes))
+            change = JournalChange(value["change"], str(value["what"]), Author.from_json(value.get("by") or {}), undoes)
+            self.changes.setdefault(change.id, change)
             return
         file = str(value["file"])
         if "settings" in value:
-            self._settings[file] = Author.from_settings(value["settings"])
-            for key in [key for key in self.rows if key[0] == file]:
-                self.rows[key].row = TextRow()
+            self.settings[file] = dict(value["settings"])
+            self._writers[file] = Author.from_settings(value["settings"])
+            self.rows[file] = {key: LogRow(state=row.state) for key, row in self.rows[file].items() if row.state}
             return
-        key = file, str(value["id"])
-        change = self.changes.get(value.get("change", ""))
-        logged = self.rows.setdefault(key, LoggedRow())
-        logged.row = logged.row.with_line(value)
-        author = change.author if change is not None else self._settings.get(file, UNKNOWN)
+        key, of_change = str(value["id"]), self.changes.get(value.get("change", ""))
+        author = of_change.author if of_change is not None else self._writers.get(file, UNKNOWN)
         if "by" in value:
             author = Author.from_json(value["by"])
+        self.rows[file].setdefault(key, LogRow()).update(value)
         if "text" in value:
-            logged.authors[str(value["text"])] = author
-        if "state" in value:
-            logged.state = dict(value["state"])
+            self.authors[file, key, str(value["text"])] = author
         if value.get("from"):
-            self.moved[key] = file, str(value["from"])
-        if change is not None:
-            change.rows.setdefault(key, RowChange()).add(value, author if "text" in value else PERSON)
+            self.moved[file, key] = file, str(value["from"])
+        if of_change is not None:
+            row_change = of_change.rows.setdefault((file, key), RowChange())
+            row_change.add(value, author if "text" in value else PERSON)
+
+    def author(self, file: str, key: str, text: str) -> Author:
+        """Returns the author of a text in this row."""
+        row = self.rows[file].get(key)
+        return self.authors.get((file, key, text_hash(text)), UNKNOWN) if row and row.wrote(text) else PERSON
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
@@ -123,43 +118,16 @@ class Journal:
                 if not os.fstat(file.fileno()).st_size:
                     self.path.unlink(missing_ok=True)  # nothing was written
 
-    def append(self, lines: Sequence[str]) -> None:
-        """Appends complete lines, and flushes them to disk. Must be called inside `locked`."""
-        append_lines(self._file, lines, self.path, sync=True)
-        self._refresh(self._file)
+    def append(
+        self, values: Sequence[Mapping[str, Any]], change: JournalChange | None = None, *, sync: bool = True
+    ) -> None:
+        """Appends lines, after the head of a change that is new here. Must be called inside `locked`.
 
-    def compact(self) -> None:
-        """Removes superseded lines if they are the majority. Must be called inside `locked`.
-
-        Keeps all texts and changes, but only the last record of each picture and of the captions used for its text.
+        sync: whether to wait until the lines are on disk, so that they survive a power failure.
         """
-        if self._read[1] < COMPACT_BYTES or self._lines < 2 * max(len(self.rows), self._tried):
-            return
-        self._tried = self._lines
-        data = self.path.read_bytes()
-        lines = _compacted(data)
-        if sum(map(len, lines)) < len(data) // 2:
-            replace_file(self.path, lambda new: new.write_bytes(b"".join(lines)))
-
-
-def _compacted(data: bytes) -> list[bytes]:
-    """Returns the lines to keep, in order. Before a file's last "settings" line, only changes are kept."""
-    lines: list[bytes] = []
-    later: dict[tuple[str, str], set[str]] = {}  # fields of later lines, by row
-    begun = set[str]()  # files that a later line starts over
-    for line in reversed(data.splitlines(keepends=True)):
-        with contextlib.suppress(ValueError, AttributeError):
-            value = parse_json(line)
-            key = str(value.get("file")), str(value.get("id"))
-            if "change" not in value and key[0] in begun:
-                continue
-            begun |= {key[0]} if "settings" in value else set()
-            replaced = {"picture", "captions"} & value.keys() & later.get(key, set())
-            later.setdefault(key, set()).update({"picture", "captions"} & value.keys())
-            value = {name: each for name, each in value.items() if name not in replaced}
-            if value.keys() - {"file", "id"}:
-                lines.append(json.dumps(value).encode() + b"\n" if replaced else line)
-    return lines[::-1]
+        heads = [change.head()] if change is not None and change.id not in self.changes else []
+        append_lines(self._file, [json.dumps(value) + "\n" for value in (*heads, *values)], self.path, sync=sync)
+        self._refresh(self._file)
 
 
 @dataclass
@@ -206,3 +174,16 @@ class JournalChange:
     def time(self) -> str:
         """Returns the time of the change in UTC, such as ``2026-11-28T00:30:00``."""
         return self.id[:19]
+
+    def head(self) -> dict[str, Any]:
+        """Returns the content of the line that introduces the change in the log."""
+        by, undoes = self.author.to_json(), list(self.undoes)
+        value = {"change": self.id, "what": self.what}
+        return value | ({"by": by} if by else {}) | ({"undoes": undoes} if undoes else {})
+
+
+def new_change(what: str, author: Author, undoes: Sequence[str] = ()) -> JournalChange:
+    """Creates a change that starts now, for the texts that a command is about to write. Ids sort chronologically."""
+    now = time.time_ns() // 1000
+    seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now // 10**6))
+    return JournalChange(f"{seconds}.{now % 10**6:06d}Z-{os.urandom(2).hex()}", what, author, tuple(undoes))

@@ -19,8 +19,8 @@ from tellapart.captions.authors import Author
 from tellapart.captions.backups import back_up, undo_command
 from tellapart.captions.earlier_run import refuse_other_settings
 from tellapart.captions.formats import METADATA, CaptionLine, caption_lines, csv_header, csv_line, json_line
-from tellapart.captions.journaled_run import JournaledRun, new_run
-from tellapart.captions.log_row import TextRow
+from tellapart.captions.journal import JournalChange, new_change
+from tellapart.captions.log_row import text_fields
 from tellapart.captions.picture_matching import match_pictures
 from tellapart.captions.provenance import Provenance
 from tellapart.captions.replacement import Replace
@@ -41,7 +41,7 @@ class LineFile:
         self.path, self.format, self._scored, self._known, self._file = path, format, scored, known, file
         self.done: set[str] = set()
         self._count = 0  # number of lines in the file
-        self._run: JournaledRun | None = None
+        self._change: JournalChange | None = None
         self._synced = time.monotonic()
 
     @classmethod
@@ -71,7 +71,7 @@ class LineFile:
         writer = cls(path, format, settings.get("best_of") is not None, known, file)
         try:
             writer._lock()
-            writer._run = new_run("caption", Author.from_settings(settings))
+            writer._change = new_change("caption", Author.from_settings(settings))
             with output_errors(path):
                 writer._begin(settings, items, replaces)
         except BaseException:
@@ -111,8 +111,8 @@ class LineFile:
                 "pass --replace-edited to replace them as well"
             )
         kept = [line.line for line in lines if line.id not in left_out]
-        if self._run is not None:
-            self._known.record_removed({line.id: line.text for line in lines if line.id in left_out}, self._run)
+        if self._change is not None:
+            self._known.record_removed({line.id: line.text for line in lines if line.id in left_out}, self._change)
         header = csv_header(self._scored) if self.format == "csv" else ""
         if half or (lines and (anew or left_out)):
             self._rewrite("".join([header, *kept]))
@@ -139,7 +139,7 @@ class LineFile:
                 for line in caption_lines(header + half, self.format, self.path) if whole or not header else ():
                     if self.format == "jsonl" or self._known.wrote(line.id, line.text):
                         lines.append(line)
-                    elif not self._known.rows:
+                    elif not any(row.hashes for row in self._known.rows.values()):
                         self._back_up({line.id: line.text})
         return lines, bool(half)
 
@@ -155,8 +155,8 @@ class LineFile:
         data = memoryview("".join(self._line(written) for written in captions).encode())
         start = os.lseek(self._file, 0, os.SEEK_END)
         try:
-            rows = {one.item.id: TextRow.new("\n".join(one.texts), one.picture) for one in captions}
-            self._known.record(rows, self._run)
+            rows = {one.item.id: text_fields("\n".join(one.texts), one.picture) for one in captions}
+            self._known.record(rows, self._change)
             while data:
                 data = data[os.write(self._file, data) :]
             if time.monotonic() - self._synced > SYNC_SECONDS:

@@ -1,10 +1,9 @@
-"""Represents one row in the log of a folder's captions: the hashes of its texts, and its picture."""
+"""One row in the log of a folder's captions: the hashes of its texts, its picture and its state."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tellapart.captions.picture_record import PictureRecord
@@ -13,8 +12,17 @@ from tellapart.captions.text_hash import text_hash
 RECENT = 4  # texts stored per row, because a killed process may have recorded texts that it did not write
 
 
-@dataclass(frozen=True)
-class TextRow:
+def text_fields(text: str | None, picture: PictureRecord | None = None, captions: Sequence[str] = ()) -> dict[str, Any]:
+    """Returns the fields of a log line for a text that tellapart is about to write.
+
+    captions: the captioner's captions that the text is made from, if there are any.
+    """
+    fields = {"text": None if text is None else text_hash(text), "picture": picture, "captions": captions or None}
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+@dataclass
+class LogRow:
     """One row in the log.
 
     hashes: hashes of the last texts that tellapart wrote.
@@ -26,34 +34,21 @@ class TextRow:
     picture: PictureRecord | None = None
     captions: tuple[str, ...] = ()
     removed: bool = False
+    state: dict[str, Any] = field(default_factory=dict)
 
-    @classmethod
-    def new(cls, text: str | None, picture: PictureRecord | None = None, captions: Sequence[str] = ()) -> TextRow:
-        """Creates the row for a text that is about to be written."""
-        return cls(() if text is None else (text_hash(text),), picture, tuple(captions))
+    def wrote(self, text: str) -> bool:
+        """Returns whether tellapart wrote this text."""
+        return text_hash(text) in self.hashes
 
-    def record(self, file: str, key: str) -> dict[str, Any]:
-        """Returns the row as the content of a log line."""
-        value: dict[str, Any] = {"file": file, "id": key}
-        if self.hashes:
-            value["text"] = self.hashes[-1]
-        if self.picture is not None:
-            value["picture"] = [self.picture.size, self.picture.time_ns, self.picture.content, self.picture.place]
-        if self.captions:
-            value["captions"] = self.captions
-        return value
-
-    def line(self, file: str, key: str) -> str:
-        """Returns the line to write to the log."""
-        return json.dumps(self.record(file, key)) + "\n"
-
-    def with_line(self, value: Mapping[str, Any]) -> TextRow:
-        """Returns the row, updated with another line of the log."""
-        hashes = dict.fromkeys([*self.hashes, *([str(value["text"])] if "text" in value else [])])
-        if "text" in value and (before := text_hash(str(value.get("before")))) in self.hashes:
-            # Drops texts that killed processes recorded but did not write.
-            hashes = dict.fromkeys([before, str(value["text"])])
+    def update(self, value: Mapping[str, Any]) -> None:
+        """Updates the row with another line of the log. Raises TypeError or ValueError if the line is damaged."""
         picture = PictureRecord(*value["picture"]) if "picture" in value else self.picture
         captions = tuple(map(str, value["captions"])) if "captions" in value else self.captions
-        removed = "removed" in value or (self.removed and "text" not in value)
-        return TextRow(tuple(hashes)[-RECENT:], picture, captions, removed)
+        self.state = dict(value.get("state", self.state))
+        self.picture, self.captions = picture, captions
+        self.removed = "removed" in value or (self.removed and "text" not in value)
+        if "text" in value:
+            # Drops texts that killed processes recorded but did not write.
+            before = text_hash(str(value.get("before")))
+            hashes = (before,) if before in self.hashes else self.hashes
+            self.hashes = tuple(dict.fromkeys([*hashes, str(value["text"])]))[-RECENT:]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tellapart.captions.earlier_run import refuse_other_settings
-from tellapart.captions.log_row import TextRow
+from tellapart.captions.log_row import text_fields
 from tellapart.captions.picture_matching import match_pictures, renamed_ids
 from tellapart.captions.provenance import Provenance, log_of
 from tellapart.captions.replacement import Replace
@@ -40,7 +40,7 @@ class LogWriter:
 
     def write(self, captions: Sequence[Written]) -> None:
         with output_errors(self.out):
-            self._known.record({one.item.id: TextRow.new(None, one.picture, one.texts) for one in captions})
+            self._known.record({one.item.id: text_fields(None, one.picture, one.texts) for one in captions})
         self.done.update(one.item.id for one in captions)
 
     def close(self) -> None:

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
-from tellapart.captions.log_row import TextRow
+from tellapart.captions.log_row import LogRow
 from tellapart.captions.picture_record import PictureRecord
 from tellapart.data.pictures import StoredPicture
 from tellapart.errors import PictureError, UsageError
@@ -14,7 +14,7 @@ from tellapart.types import Item
 
 
 def match_pictures(
-    items: Iterable[Item], rows: Mapping[str, TextRow], present: Collection[str], where: Path
+    items: Iterable[Item], rows: Mapping[str, LogRow], present: Collection[str], where: Path
 ) -> tuple[set[str], set[str]]:
     """Returns the ids of items that already have a caption (``present``), and of items whose picture has been replaced.
 
@@ -48,7 +48,7 @@ def match_pictures(
     return done, replaced
 
 
-def renamed_ids(items: Iterable[Item], rows: Mapping[str, TextRow]) -> dict[str, str]:
+def renamed_ids(items: Iterable[Item], rows: Mapping[str, LogRow]) -> dict[str, str]:
     """Maps the ids of rows that do not match any item to the id of the item with the same picture."""
     items = list(items)
     ids = {item.id for item in items}

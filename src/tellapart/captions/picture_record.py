@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from tellapart.captions.text_hash import text_hash
 from tellapart.data.pictures import StoredPicture
@@ -11,8 +11,7 @@ from tellapart.errors import PictureError
 from tellapart.types import Picture
 
 
-@dataclass(frozen=True)
-class PictureRecord:
+class PictureRecord(NamedTuple):
     """The picture that a caption was written for.
 
     size: size of the picture's file in bytes.
@@ -47,7 +46,8 @@ class PictureRecord:
         if not isinstance(picture, StoredPicture):
             return self
         now = self.of(picture, "")
-        return self if now is not None and replace(now, content=self.content) == self else replace(self, content="")
+        same = now is not None and now._replace(content=self.content) == self
+        return self if same else self._replace(content="")
 
     def is_of(self, picture: Picture) -> bool:
         """Returns whether the picture still has this content.

@@ -15,17 +15,17 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tellapart.captions.authors import PERSON, Author
-from tellapart.captions.journal import Journal, JournalChange, LoggedRow, RowChange
-from tellapart.captions.journaled_run import JournaledRun, head_line, new_change_id, new_run
+from tellapart.captions.journal import Journal, JournalChange, RowChange, new_change
 from tellapart.captions.layout import CaptionLayout, TextPlace
 from tellapart.captions.layouts import open_layout
-from tellapart.captions.log_row import TextRow
+from tellapart.captions.log_row import LogRow
 from tellapart.captions.picture_record import PictureRecord
 from tellapart.captions.text_hash import text_hash
 from tellapart.data.dataset import Dataset
@@ -35,6 +35,7 @@ from tellapart.data.specification import parse
 from tellapart.errors import PictureError, UsageError
 from tellapart.types import Item
 
+TextAndState = tuple[str | None, dict[str, Any]]  # a row's raw text (None: no text), and its state
 MOVE = "move"  # the kind of change that moves a text to its renamed picture; it cannot be undone
 STATE = ("accepted", "decorative", "language", "candidates", "doubts", "texts", "variation")
 
@@ -139,7 +140,7 @@ class CaptionStore:
         with self._lock:
             chosen = list(self.items) if ids is None else list(ids)
             raws = self.layout.read(chosen)
-            self._refresh(chosen)
+            self._refresh(self._folders(chosen))
             return {id_: self._caption(id_, raws.get(id_)) for id_ in chosen}
 
     def caption(self, id_: str) -> StoredCaption:
@@ -147,9 +148,10 @@ class CaptionStore:
         return self.captions([id_])[id_]
 
     def _caption(self, id_: str, raw: str | None) -> StoredCaption:
-        logged = self._row(self.layout.place(id_))
-        state = self._state(id_, logged)
-        author = None if raw is None or not (raw.strip() or logged.row.hashes) else logged.author(raw)
+        place, state = self.layout.place(id_), self._state(id_)
+        author = None
+        if raw is not None and (raw.strip() or self._row(place).hashes):
+            author = self._logs[place.folder].author(place.file, place.key, raw)
         return StoredCaption(
             id_,
             self._text(id_, raw),
@@ -165,21 +167,25 @@ class CaptionStore:
         )
 
     def _text(self, id_: str, raw: str | None) -> str:
-        return "" if raw is None else _text(self.layout.text(id_, raw))
+        text = "" if raw is None else self.layout.text(id_, raw)
+        return text.strip("\r\n").encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
-    def _state(self, id_: str, logged: LoggedRow) -> dict[str, Any]:
-        return {**logged.state, **self.layout.state(id_)}
+    def _state(self, id_: str) -> dict[str, Any]:
+        return {**self._row(self.layout.place(id_)).state, **self.layout.state(id_)}
 
-    def _row(self, place: TextPlace) -> LoggedRow:
-        log = self._logs.get(place.folder)
-        return (log and log.rows.get((place.file, place.key))) or LoggedRow()
+    def _row(self, place: TextPlace) -> LogRow:
+        return self._logs[place.folder].rows[place.file].get(place.key) or LogRow()
 
-    def _refresh(self, ids: Iterable[str]) -> None:
-        for folder in {self.layout.place(id_).folder for id_ in ids}:
+    def _refresh(self, folders: Iterable[Path]) -> None:
+        for folder in set(folders):
             if folder in self._logs:
                 self._logs[folder].refresh()
             else:
                 self._logs[folder] = Journal.open(folder)
+
+    def _folders(self, ids: Iterable[str]) -> set[Path]:
+        """Returns the folders of these pictures' logs."""
+        return {self.layout.place(id_).folder for id_ in ids}
 
     # Writing.
 
@@ -191,7 +197,7 @@ class CaptionStore:
         *,
         versions: Mapping[str, str] | None = None,
         replace_edited: bool = False,
-        run: JournaledRun | None = None,
+        change: JournalChange | None = None,
     ) -> WriteResult:
         """Writes texts and states as a single change in the journal.
 
@@ -201,34 +207,31 @@ class CaptionStore:
                 ``replace_edited`` is set. The journal keeps every replaced text.
             versions: the `StoredCaption.version` of each row that the caller last saw. A row that has changed since is
                 left unchanged and returned as a conflict.
-            run: the change that the edits belong to; None starts a new change.
+            change: the change that the edits belong to; None starts a new change.
 
         Raises `UsageError` if the layout is read-only or another process is writing the file; `TellapartError` if the
         disk is full or the files cannot be written.
         """
         with self._locked(edits):
             raws = self.layout.read(list(edits))
-            now = {id_: self._caption(id_, raws.get(id_)) for id_ in edits}
-            conflicts = [id_ for id_ in edits if versions is not None and versions.get(id_) != now[id_].version]
-            new: dict[str, tuple[str | None, dict[str, Any]]] = {}
-            stayed, replaced = list[str](), list[str]()
+            new: dict[str, TextAndState] = {}
+            stayed, replaced, conflicts = list[str](), list[str](), list[str]()
             for id_, edit in edits.items():
-                before = raws.get(id_), self._state(id_, self._row(self.layout.place(id_)))
+                now, before = self._caption(id_, raws.get(id_)), (raws.get(id_), self._state(id_))
                 after = self._edited(id_, edit, before, author)
-                if id_ in conflicts or before == after:
-                    continue
-                if not author.is_person and now[id_].is_persons:
-                    (replaced if replace_edited else stayed).append(id_)
-                    if not replace_edited:
-                        continue
-                new[id_] = after
+                persons = not author.is_person and now.is_persons
+                if versions is not None and versions.get(id_) != now.version:
+                    conflicts.append(id_)
+                elif before != after and persons and not replace_edited:
+                    stayed.append(id_)
+                elif before != after:
+                    replaced += [id_] if persons else []
+                    new[id_] = after
             authors = {id_: author for id_, (raw, _) in new.items() if raw != raws.get(id_)}
-            change = self._commit(run or new_run(what, author), author, new, raws, authors)
-            return WriteResult(change, tuple(new), tuple(stayed), tuple(replaced), tuple(conflicts))
+            written = self._commit(change or new_change(what, author), new, raws, authors)
+            return WriteResult(written, tuple(new), tuple(stayed), tuple(replaced), tuple(conflicts))
 
-    def _edited(
-        self, id_: str, edit: Edit, before: tuple[str | None, dict[str, Any]], author: Author
-    ) -> tuple[str | None, dict[str, Any]]:
+    def _edited(self, id_: str, edit: Edit, before: TextAndState, author: Author) -> TextAndState:
         raw, state = before
         changed = edit.text is not None and edit.text != self._text(id_, raw)
         if changed and edit.text is not None:
@@ -244,39 +247,35 @@ class CaptionStore:
 
     def _commit(
         self,
-        run: JournaledRun,
-        author: Author,
-        new: Mapping[str, tuple[str | None, Mapping[str, Any]]],
+        change: JournalChange,
+        new: Mapping[str, TextAndState],
         raws: Mapping[str, str],
         authors: Mapping[str, Author],
     ) -> str | None:
         """Writes the journal, then the files. ``authors``: the authors of the changed texts."""
         if not new:
             return None
-        lines: dict[Path, list[str]] = {}
+        lines: dict[Path, list[dict[str, Any]]] = defaultdict(list)
         for id_, (raw, state) in new.items():
-            place = self.layout.place(id_)
-            value: dict[str, Any] = {"file": place.file, "id": place.key, "change": run.change}
+            place, before = self.layout.place(id_), self._state(id_)
+            value: dict[str, Any] = {"file": place.file, "id": place.key, "change": change.id}
             if id_ in authors:
-                value |= _text_fields(raw, raws.get(id_), authors[id_], author)
-            before = self._state(id_, self._row(place))
-            if dict(state) != before:
-                value |= {"state": dict(state), "was": before}
+                value |= _text_fields(raw, raws.get(id_), authors[id_], change.author)
+            if state != before:
+                value |= {"state": state, "was": before}
             picture = self._picture(id_)
-            if picture is not None and picture != self._row(place).row.picture:
-                value["picture"] = [picture.size, picture.time_ns, picture.content, picture.place]
-            lines.setdefault(place.folder, [run.head]).append(json.dumps(value) + "\n")
+            if picture is not None and picture != self._row(place).picture:
+                value["picture"] = picture
+            lines[place.folder].append(value)
         for folder, some in lines.items():
-            self._logs[folder].append(some)
+            self._logs[folder].append(some, change)
         texts = {id_: raw for id_, (raw, _) in new.items() if id_ in authors}
         self.layout.write(texts, {id_: state for id_, (_, state) in new.items()})
-        for folder in lines:
-            self._logs[folder].compact()
-        return run.change
+        return change.id
 
     def _picture(self, id_: str) -> PictureRecord | None:
         """Returns the picture's record. Does not read the file if it has not changed since it was last recorded."""
-        picture, known = self.items[id_].picture, self._row(self.layout.place(id_)).row.picture
+        picture, known = self.items[id_].picture, self._row(self.layout.place(id_)).picture
         with contextlib.suppress(PictureError):
             stored = picture.signature() if isinstance(picture, StoredPicture) else None
             if known is not None and known.content and stored == (known.size, known.time_ns):
@@ -294,8 +293,9 @@ class CaptionStore:
                 raise UsageError(f"no picture is named '{unknown}'; the data set has {len(self.items):,} pictures")
             stack.enter_context(self.layout.locked())
             self.layout.read(ids)
-            self._refresh(ids)
-            for folder in sorted({self.layout.place(id_).folder for id_ in ids}):
+            folders = sorted(self._folders(ids))
+            self._refresh(folders)
+            for folder in folders:
                 stack.enter_context(self._logs[folder].locked())
             yield
 
@@ -304,14 +304,15 @@ class CaptionStore:
     def changes(self) -> list[JournalChange]:
         """Returns all changes to these captions, oldest first. A change to several folders is listed only once."""
         with self._lock:
-            self._refresh(self.items)
+            self._refresh(self._folders(self.items))
             files = {(place.folder, place.file) for place in map(self.layout.place, self.items)}
-            merged: dict[str, JournalChange] = {}
-            for log in self._logs.values():
-                for change in log.changes.values():
-                    if any((log.path.parent, self.layout.file_of(file)) in files for file, _ in change.rows):
-                        merged.setdefault(change.id, change)
-            return [merged[id_] for id_ in sorted(merged)]
+            changes = {
+                change.id: change
+                for log in self._logs.values()
+                for change in log.changes.values()
+                if any((log.path.parent, self.layout.file_of(file)) in files for file, _ in change.rows)
+            }
+            return [changes[id_] for id_ in sorted(changes)]
 
     def size(self, change: str) -> int:
         """Returns the number of captions that a change affects."""
@@ -319,8 +320,8 @@ class CaptionStore:
 
     def _changes_of(self, place: TextPlace) -> Iterator[tuple[JournalChange, RowChange]]:
         """Yields the changes to one row, newest first, including those before its picture was renamed."""
-        log, key = self._logs.get(place.folder), (place.file, place.key)
-        for change in reversed(list(log.changes.values())) if log else ():
+        key = (place.file, place.key)
+        for change in reversed(self._logs[place.folder].changes.values()):
             if (row := change.rows.get(key)) is not None:
                 yield change, row
                 key = (place.file, row.source) if row.source else key
@@ -347,9 +348,9 @@ class CaptionStore:
         """Returns the versions of a picture's caption, newest first. Omits interrupted changes."""
         with self._lock:
             raw: str | None = self.layout.read([id_]).get(id_)
-            self._refresh([id_])
-            place, versions = self.layout.place(id_), list[Version]()
-            for change, row in self._changes_of(place):
+            self._refresh(self._folders([id_]))
+            versions = list[Version]()
+            for change, row in self._changes_of(self.layout.place(id_)):
                 if row.source is not None:
                     versions.append(Version(change, row.author, raw, raw, {}))
                 elif row.text and row.after == _hash(raw):
@@ -386,12 +387,11 @@ class CaptionStore:
         rows = [id_ for id_ in self.items if self.layout.place(id_)[1:] in touched]
         with self._locked(rows):
             raws = self.layout.read(rows)
-            new: dict[str, tuple[str | None, dict[str, Any]]] = {}
+            new: dict[str, TextAndState] = {}
             stayed, authors = list[str](), dict[str, Author]()
             for id_ in rows:
-                place = self.layout.place(id_)
-                logged = self._row(place)
-                before = raw, state = raws.get(id_), self._state(id_, logged)
+                place, before = self.layout.place(id_), (raws.get(id_), self._state(id_))
+                raw, state = before
                 for change, row in self._changes_of(place):
                     if change.id not in chosen or row.source is not None:
                         continue
@@ -400,18 +400,18 @@ class CaptionStore:
                     elif row.text and row.before != raw:
                         stayed.append(id_)
                         break
-                    for name in {*(row.state or {}), *row.was}:
-                        if row.state is not None and state.get(name) == row.state.get(name):
-                            state = {**state, name: row.was.get(name)}
+                    if row.state is not None:
+                        changed = [name for name in {*row.state, *row.was} if state.get(name) == row.state.get(name)]
+                        state = state | {name: row.was.get(name) for name in changed}
                 state = _without_empty(state)
                 if (raw, state) == before:
                     continue
                 new[id_] = raw, state
                 if raw != before[0]:
-                    known = logged.authors.get(text_hash(raw)) if raw is not None else None
-                    authors[id_] = known or PERSON
-            change_id = self._commit(new_run("undo", PERSON, sorted(chosen)), PERSON, new, raws, authors)
-            return WriteResult(change_id, tuple(new), tuple(dict.fromkeys(stayed)))
+                    known = self._logs[place.folder].authors
+                    authors[id_] = known.get((place.file, place.key, text_hash(raw or "")), PERSON)
+            written = self._commit(new_change("undo", PERSON, sorted(chosen)), new, raws, authors)
+            return WriteResult(written, tuple(new), tuple(dict.fromkeys(stayed)))
 
     # Renamed pictures.
 
@@ -424,19 +424,17 @@ class CaptionStore:
             return 0
         with self._lock:
             raws = self.layout.read(list(self.items))
-            self._refresh(raws)
-            todo = [id_ for id_ in raws if self._row(self.layout.place(id_)).row.picture is None]
-        records = {id_: record for id_ in todo if (record := PictureRecord.of(self.items[id_].picture))}
-        by_folder: dict[Path, list[str]] = {}
-        for id_, record in records.items():
-            place = self.layout.place(id_)
-            line = TextRow((), record).line(place.file, place.key)
-            by_folder.setdefault(place.folder, []).append(line)
+            self._refresh(self._folders(raws))
+            places = {id_: place for id_ in raws if self._row(place := self.layout.place(id_)).picture is None}
+        records: dict[Path, list[dict[str, Any]]] = defaultdict(list)
+        for id_, place in places.items():
+            if (record := PictureRecord.of(self.items[id_].picture)) is not None:
+                records[place.folder].append({"file": place.file, "id": place.key, "picture": record})
         with self._lock:
-            for folder, lines in by_folder.items():
+            for folder, values in records.items():
                 with self._logs[folder].locked():
-                    self._logs[folder].append(lines)
-        return len(records)
+                    self._logs[folder].append(values)
+        return sum(map(len, records.values()))
 
     def follow(self) -> list[str]:
         """Moves texts along with their renamed or moved pictures, and returns the ids of these pictures.
@@ -449,12 +447,10 @@ class CaptionStore:
             raws = self.layout.read(list(self.items))
             strays = self.layout.strays()
             bare = [id_ for id_ in self.items if id_ not in raws]
-            self._refresh(self.items)
-            for place in strays:
-                self._logs.setdefault(place.folder, Journal.open(place.folder))
-            known = {row.picture.content: place for place in strays
-                     if (row := self._row(place).row).picture is not None and row.picture.content}  # fmt: skip
-            sizes = {row.picture.size for place in known.values() if (row := self._row(place).row).picture is not None}
+            self._refresh({*self._folders(self.items), *(place.folder for place in strays)})
+            pictures = {place: self._row(place).picture for place in strays}
+            known = {picture.content: place for place, picture in pictures.items() if picture and picture.content}
+            sizes = {picture.size for picture in pictures.values() if picture and picture.content}
             moved = []
             for id_ in bare if known else ():
                 with contextlib.suppress(PictureError):
@@ -467,28 +463,22 @@ class CaptionStore:
 
     def _move(self, stray: TextPlace, id_: str, raw: str) -> None:
         """Moves a text to a picture, along with its author and state."""
-        logged = self._row(stray)
-        author = logged.author(raw)
+        author = self._logs[stray.folder].author(stray.file, stray.key, raw)
+        state = self._row(stray).state
         with self.layout.locked():
             place = self.layout.place(id_)
-            place = place._replace(file=stray.file, key=Path(place.key).with_suffix(Path(stray.key).suffix).name
-                                   if stray.file.startswith("*") else id_)  # fmt: skip
-            change = new_change_id()
-            value: dict[str, Any] = {"file": place.file, "id": place.key, "change": change}
-            value |= _text_fields(raw, None, author, PERSON) | {
-                "from": stray.key if stray.folder == place.folder else ""
-            }
-            value |= {"state": logged.state, "was": {}} if logged.state else {}
+            beside = stray.file.startswith("*")
+            key = Path(place.key).with_suffix(Path(stray.key).suffix).name if beside else id_
+            change, log = new_change(MOVE, PERSON), self._logs[place.folder]
+            value: dict[str, Any] = {"file": stray.file, "id": key, "change": change.id}
+            value |= _text_fields(raw, None, author, PERSON)
+            value["from"] = stray.key if stray.folder == place.folder else ""
+            value |= {"state": state, "was": {}} if state else {}
             if (picture := PictureRecord.of(self.items[id_].picture)) is not None:
-                value["picture"] = [picture.size, picture.time_ns, picture.content, picture.place]
-            log = self._logs[place.folder]
+                value["picture"] = picture
             with log.locked():
-                log.append([head_line(change, MOVE, PERSON), json.dumps(value) + "\n"])
+                log.append([value], change)
             self.layout.move(stray, id_)
-
-
-def _text(raw: str) -> str:
-    return raw.strip("\r\n").encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def _without_empty(state: Mapping[str, Any]) -> dict[str, Any]:

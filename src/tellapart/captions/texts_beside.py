@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tellapart.captions.authors import UNKNOWN
 from tellapart.captions.backups import say_replaced
-from tellapart.captions.journaled_run import JournaledRun, new_run
+from tellapart.captions.journal import JournalChange, new_change
 from tellapart.captions.own_files import OwnFiles
 from tellapart.captions.paths_beside import check_beside
 from tellapart.captions.picture_record import PictureRecord
@@ -27,8 +27,10 @@ MAX_LOCKS = 64  # folders to lock: each lock is an open file, and two runs on th
 class TextFiles:
     """Writes a ``.txt`` file next to each picture, as data set tools expect."""
 
-    def __init__(self, own: OwnFiles, targets: Mapping[str, Path], replaces: Replace, run: JournaledRun | None) -> None:
-        self._own, self._targets, self._replaces, self._run = own, targets, replaces, run
+    def __init__(
+        self, own: OwnFiles, targets: Mapping[str, Path], replaces: Replace, change: JournalChange | None
+    ) -> None:
+        self._own, self._targets, self._replaces, self._change = own, targets, replaces, change
         self._people: list[Path] = []  # files in which a person's text has been replaced
         self._locks = contextlib.ExitStack()
         self.done: set[str] = set()
@@ -39,11 +41,11 @@ class TextFiles:
         items: Sequence[Item],
         replaces: Replace,
         say: Callable[[str], None] = say,
-        run: JournaledRun | None = None,
+        change: JournalChange | None = None,
     ) -> TextFiles:
         """Finds the pictures whose text files are kept. Raises `UsageError` if a file cannot be written."""
         own = OwnFiles()
-        found = cls(own, check_beside(items, ".txt"), replaces, run)
+        found = cls(own, check_beside(items, ".txt"), replaces, change)
         edited = replaced = 0
         for item in items:
             target = found._targets[item.id]
@@ -70,7 +72,7 @@ class TextFiles:
         """Writes one file per caption; each file is either complete or absent."""
         texts = {self._targets[one.item.id]: one.caption + "\n" for one in captions}
         pictures = {self._targets[one.item.id]: one.picture for one in captions}
-        edited = write_own(texts, self._own, self._replaces.edited, pictures, self._run)
+        edited = write_own(texts, self._own, self._replaces.edited, pictures, self._change)
         self._people += edited if self._replaces.edited else ()
         self.done.update(one.item.id for one in captions)
 
@@ -112,12 +114,12 @@ def write_own(
     own: OwnFiles,
     replace_edited: bool,
     pictures: Mapping[Path, PictureRecord | None] | None = None,
-    run: JournaledRun | None = None,
+    change: JournalChange | None = None,
 ) -> dict[Path, str]:
     """Writes each text to its own file. Returns hand-written texts, which are kept unless ``replace_edited`` is set.
 
-    Reads the files again, because a person may have written one during captioning. ``run``: the change that the texts
-    belong to, with which they can be undone; None starts a new change.
+    Reads the files again, because a person may have written one during captioning. ``change``: the change that the
+    texts belong to, with which they can be undone; None starts a new change.
     """
     before = {path: text for path in texts if (text := _text_in(path)) is not None}
     people = {path: text for path, text in before.items() if not own.is_own(path, text)}
@@ -125,8 +127,8 @@ def write_own(
     todo = {path: text for path, text in texts.items() if path not in people or (replace_edited and path in edited)}
     if todo:
         with _beside_errors(next(iter(todo))):
-            own.record(todo, pictures, run or new_run("write", UNKNOWN), before)
-            if edited and replace_edited and run is None:
+            own.record(todo, pictures, change or new_change("write", UNKNOWN), before)
+            if edited and replace_edited and change is None:
                 say_replaced(edited)
     for path, text in todo.items():
         with _beside_errors(path):

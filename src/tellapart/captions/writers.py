@@ -23,7 +23,7 @@ from tellapart.captions.formats import (
     name_in,
     text_lines,
 )
-from tellapart.captions.journaled_run import new_run
+from tellapart.captions.journal import new_change
 from tellapart.captions.line_file import LineFile
 from tellapart.captions.logged_captions import LogWriter
 from tellapart.captions.replacement import KEEP_ALL, Replace
@@ -83,7 +83,7 @@ def open_writer(
                 f"-o {out}: expected a .jsonl or .csv file; to write a .txt file beside each "
                 "picture, use --format txt without -o"
             )
-        texts = TextFiles.beside(items, replaces, run=new_run("caption", Author.from_settings(settings)))
+        texts = TextFiles.beside(items, replaces, change=new_change("caption", Author.from_settings(settings)))
         texts.lock()
         return texts
     if out is None:

@@ -155,7 +155,7 @@ def undo(
 def _embedded(store: CaptionStore) -> bool:
     """Returns whether ``alt-text --embed`` has written .xmp files beside the pictures."""
     folders = {item.picture.path.parent for item in store.items.values() if isinstance(item.picture, FilePicture)}
-    return any(file == "*.xmp" for folder in folders for file, _ in Journal.open(folder).rows)
+    return any("*.xmp" in Journal.open(folder).rows for folder in folders)
 
 
 def _utc(typed: str) -> str:

@@ -203,7 +203,7 @@ class CaptionEngine:
             return error
         if record is None:
             return pixels_FCHW, PictureRecord.of(picture)
-        return pixels_FCHW, replace(record, content=picture.key())
+        return pixels_FCHW, record._replace(content=picture.key())
 
     def _encode(self, all_FCHW: Sequence[torch.Tensor], some: slice) -> torch.Tensor:
         """Encodes some pictures or clips, and returns one row of features for each."""

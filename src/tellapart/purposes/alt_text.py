@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tellapart.boost.answer_checks import unusable
-from tellapart.captions.journaled_run import new_run
+from tellapart.captions.journal import new_change
 from tellapart.captions.own_files import OwnFiles
 from tellapart.captions.paths_beside import common_folder
 from tellapart.captions.replacement import Replace
@@ -85,13 +85,13 @@ def write_alt_texts(
             with stdout_errors():
                 sys.stdout.write(json_lines(items, edited))
         else:
-            run = new_run("alt-text", source.author)
-            say(f"wrote {write_lines(path, items, edited, own, run, changed):,} texts to {path}")
+            change = new_change("alt-text", source.author)
+            say(f"wrote {write_lines(path, items, edited, own, change, changed):,} texts to {path}")
             captioner = source.captioner() if options.doubtful and source.captioner is not None else None
             doubts = find_doubts(dataset, edited, changed, language, captioner)
-            store_doubts(path, dataset, doubts, source.by_id, variation, source.author, run)
+            store_doubts(path, dataset, doubts, source.by_id, variation, source.author, change)
         event = TextEvent(source.agent, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
-        embedding = new_run("embed", source.author)
+        embedding = new_change("embed", source.author)
         for folder in folders:
             _embed(dataset, edited, own, EmbedSettings(replaces.edited, folder, language, event, embedding))
         if out != "-":

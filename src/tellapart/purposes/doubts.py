@@ -8,7 +8,7 @@ from typing import Any
 
 from tellapart.captioners.captioner import Captioner
 from tellapart.captions.authors import Author
-from tellapart.captions.journaled_run import JournaledRun
+from tellapart.captions.journal import JournalChange
 from tellapart.captions.layouts import open_layout
 from tellapart.captions.store import CaptionStore, Edit
 from tellapart.check.kinds import CAPTION, DEFECTS
@@ -57,12 +57,12 @@ def store_doubts(
     captions: Mapping[str, Sequence[str]],
     variation: Mapping[str, Variation],
     author: Author,
-    run: JournaledRun,
+    change: JournalChange,
 ) -> None:
     """Stores why texts in ``out`` are doubtful, the captions that they were made from (as candidates), and their
     variation.
 
-    ``variation``: the result of `variations`. ``run``: the change that wrote the texts.
+    ``variation``: the result of `variations`. ``change``: the change that wrote the texts.
     """
     items = list(dataset)
     store = CaptionStore(items, open_layout(items, None, out))
@@ -70,4 +70,4 @@ def store_doubts(
     candidates = {id_: [one for one in dict.fromkeys(some) if one != texts.get(id_)] for id_, some in captions.items()}
     found: dict[str, Mapping[str, Any]] = {"doubts": doubts, "candidates": candidates, "variation": variation}
     edits = {id_: Edit(state={name: by_id.get(id_) for name, by_id in found.items()}) for id_ in texts}
-    store.write(edits, "alt-text", author, run=run)
+    store.write(edits, "alt-text", author, change=change)

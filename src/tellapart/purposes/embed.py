@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tellapart.captions.journaled_run import JournaledRun
+from tellapart.captions.journal import JournalChange
 from tellapart.captions.own_files import OwnFiles
 from tellapart.captions.paths_beside import common_folder, files_beside
 from tellapart.captions.text_hash import text_hash
@@ -109,14 +109,14 @@ class EmbedSettings:
         folder: the folder for copies; None writes sidecars next to the pictures.
         language: the language of the texts, such as ``de``; "" if unspecified.
         event: who wrote the texts, for the history in the XMP.
-        run: the journal entry for the sidecar texts; if None, they cannot be undone.
+        change: the journal entry for the sidecar texts; if None, they cannot be undone.
     """
 
     replace_edited: bool = False
     folder: Path | None = None
     language: str = ""
     event: xmp.TextEvent | None = None
-    run: JournaledRun | None = None
+    change: JournalChange | None = None
 
 
 def embed(items: Sequence[Item], edited: Mapping[str, Edited], own: OwnFiles, settings: EmbedSettings) -> Embedded:
@@ -166,7 +166,7 @@ def embed(items: Sequence[Item], edited: Mapping[str, Edited], own: OwnFiles, se
         own.back_up(replaced)
         changed = {path: text for path, text in texts.items() if before.get(path, "") != text}
         own.record({path: text for path, text in texts.items() if path not in changed})
-        own.record(changed, run=settings.run, before=before)
+        own.record(changed, change=settings.change, before=before)
     for picture, target, packet in todo:
         _embed(picture, target, packet, settings.folder)
     copies = len(todo) if settings.folder is not None else 0

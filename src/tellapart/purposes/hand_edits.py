@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from tellapart.captions.backups import back_up
-from tellapart.captions.journal import Journal
 from tellapart.captions.picture_matching import renamed_ids
 from tellapart.captions.provenance import Provenance, log_of
 from tellapart.captions.replacement import Replace
@@ -38,7 +37,7 @@ def people_rows(out: Path, items: Sequence[Item]) -> dict[str, Edited]:
     the file, or if a line cannot be parsed.
     """
     known, found = Provenance.open(out), dict[str, Edited]()
-    states = {key: logged.state for (file, key), logged in Journal.open(out.parent).rows.items() if file == out.name}
+    states = {key: row.state for key, row in known.rows.items()}
     if not out.exists():
         return found
     if not known.rows:

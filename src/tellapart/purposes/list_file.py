@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from tellapart.captions.formats import name_in
-from tellapart.captions.journaled_run import JournaledRun
+from tellapart.captions.journal import JournalChange
 from tellapart.captions.list_layout import ListFile
-from tellapart.captions.log_row import TextRow
+from tellapart.captions.log_row import text_fields
 from tellapart.captions.own_files import OwnFiles
 from tellapart.captions.provenance import Provenance
 from tellapart.captions.texts_beside import text_of_person
@@ -36,7 +36,7 @@ def write_lines(
     items: Sequence[Item],
     edited: Mapping[str, Edited],
     own: OwnFiles,
-    run: JournaledRun,
+    change: JournalChange,
     changed: Set[str] = frozenset(),
 ) -> int:
     """Writes the texts to one file, in the order of the items. Returns the number of texts.
@@ -45,7 +45,7 @@ def write_lines(
     ``.tar`` (WebDataset).
 
     Files that are named like Hugging Face's metadata files have the fields ``file_name`` and ``text``. Pictures without
-    a text have no line. ``run``: the change in the journal; ``changed``: ids of texts that a person changed.
+    a text have no line. ``change``: the change in the journal; ``changed``: ids of texts that a person changed.
     """
     rows = _with_text(items, edited)
     if (packed := PACKED.get(out.suffix.lower())) is not None:
@@ -61,7 +61,7 @@ def write_lines(
             for backup in own.back_up({out: str(before)}):
                 say(f"replaced {out}; the backup is {backup}")
         own.record({out: text})
-        record_list(out, items, {item.id: one.text for item, one in rows}, changed, run)
+        record_list(out, items, {item.id: one.text for item, one in rows}, changed, change)
         replace_text(out, text)
     return len(rows)
 
@@ -99,7 +99,7 @@ def _table(out: Path, rows: Iterable[tuple[Item, Edited]]) -> str:
 
 
 def record_list(
-    out: Path, items: Sequence[Item], texts: Mapping[str, str], people: Set[str], run: JournaledRun
+    out: Path, items: Sequence[Item], texts: Mapping[str, str], people: Set[str], change: JournalChange
 ) -> None:
     """Records the new and the removed rows of a caption list in the journal, before the list is rewritten.
 
@@ -110,8 +110,8 @@ def record_list(
         with contextlib.suppress(UsageError):  # a damaged list has been backed up as a whole
             before = ListFile(out, items).read([item.id for item in items])
     known = Provenance.open(out)
-    known.record_removed({key: text for key, text in before.items() if key not in texts}, run)
-    rows = {key: TextRow.new(text) for key, text in texts.items() if key not in people}
+    known.record_removed({key: text for key, text in before.items() if key not in texts}, change)
+    rows = {key: text_fields(text) for key, text in texts.items() if key not in people}
     same = {key: row for key, row in rows.items() if before.get(key) == texts[key]}
-    known.record({key: row for key, row in rows.items() if key not in same}, run, before)
+    known.record({key: row for key, row in rows.items() if key not in same}, change, before)
     known.record({key: row for key, row in same.items() if not known.wrote(key, texts[key])})

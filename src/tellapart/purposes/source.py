@@ -15,7 +15,7 @@ from typing import Any
 from tellapart import __version__
 from tellapart.captioners.captioner import Captioner
 from tellapart.captions.authors import UNKNOWN, Author
-from tellapart.captions.log_row import TextRow
+from tellapart.captions.log_row import text_fields
 from tellapart.captions.logged_captions import logged_captions
 from tellapart.captions.own_files import OwnFiles
 from tellapart.captions.picture_record import PictureRecord
@@ -174,7 +174,7 @@ def log_captions(items: Sequence[Item], out: Path, captions: Mapping[str, Sequen
     """Stores captions in the hidden log of ``out`` before texts replace them."""
     logged = logged_captions(out, items)
     rows = {
-        item.id: TextRow.new(None, PictureRecord.of(item.picture), captions[item.id])
+        item.id: text_fields(None, PictureRecord.of(item.picture), captions[item.id])
         for item in items
         if item.id in captions and list(captions[item.id]) != logged.get(item.id)
     }

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tellapart.captions.authors import UNKNOWN, Author
-from tellapart.captions.journaled_run import new_run
+from tellapart.captions.journal import new_change
 from tellapart.captions.own_files import OwnFiles
 from tellapart.captions.paths_beside import NAMED_FILES, files_beside
 from tellapart.captions.replacement import Replace
@@ -35,7 +35,7 @@ def write_beside(
     """
     targets = files_beside(items, suffix)
     stay = write_own({targets[key]: one.text + "\n" for key, one in edited.items() if one.text}, own, replaces.edited,
-                     run=new_run("lora", author))  # fmt: skip
+                     change=new_change("lora", author))  # fmt: skip
     captions = {item.id: len(item.references) for item in items}
     there, several, bare, empty, utf16 = dict(edited), list[str](), list[str](), list[str](), list[str]()
     for key, path in targets.items() if not replaces.edited else ():

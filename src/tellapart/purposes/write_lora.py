@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tellapart.captions.journaled_run import new_run
+from tellapart.captions.journal import new_change
 from tellapart.captions.own_files import OwnFiles
 from tellapart.captions.paths_beside import common_folder
 from tellapart.captions.replacement import Replace
@@ -89,7 +89,7 @@ def write_lora(
         if place.suffix is not None:
             log_captions(items, place.path, source.by_id)
             edited, lines = write_beside(items, edited, own, replaces, place.suffix, maker.trigger, source.author)
-        count = write_lines(place.path, items, edited, own, new_run("lora", source.author))
+        count = write_lines(place.path, items, edited, own, new_change("lora", source.author))
         found = findings(items, {key: one.text for key, one in edited.items()}, place.suffix)
         also = f" and to a {place.suffix} file beside each picture" if place.suffix is not None else ""
         for line in (f"wrote {count:,} texts to {place.path}{also}", *lines, *found):

@@ -229,15 +229,17 @@ def _pattern(texture: str, fine_diameter: int, side: int) -> np.ndarray:
     steps = (2 * np.arange(side) + 1 - side) / fine_diameter
     x, y = steps[None, :], steps[:, None]
     if texture == "striped":
-        return ((x + y) / period) % 1.0 < 0.5
-    if texture == "ringed":
-        return (np.sqrt(x * x + y * y) / period + 0.25) % 1.0 < 0.5
-    if texture == "checked":
-        return (np.floor(x / period * 2 + 0.5) + np.floor(y / period * 2 + 0.5)) % 2 == 0
-    row = y / period * 1.12 + 0.5
-    u = (x / period + 0.5 * (np.floor(row) % 2) + 0.5) % 1.0 - 0.5
-    v = row % 1.0 - 0.5
-    return u * u + v * v < 0.115
+        second: np.ndarray = ((x + y) / period) % 1.0 < 0.5
+    elif texture == "ringed":
+        second = (np.sqrt(x * x + y * y) / period + 0.25) % 1.0 < 0.5
+    elif texture == "checked":
+        second = (np.floor(x / period * 2 + 0.5) + np.floor(y / period * 2 + 0.5)) % 2 == 0
+    else:
+        row = y / period * 1.12 + 0.5
+        u = (x / period + 0.5 * (np.floor(row) % 2) + 0.5) % 1.0 - 0.5
+        v = row % 1.0 - 0.5
+        second = u * u + v * v < 0.115
+    return second
 
 
 def _counts(fine: np.ndarray) -> np.ndarray:
@@ -308,7 +310,8 @@ class Canvas:
         part = at - low
         part = part * part * (3 - 2 * part)
         rows = lattice[low] * (1 - part)[:, None] + lattice[low + 1] * part[:, None]
-        return rows[:, low] * (1 - part)[None, :] + rows[:, low + 1] * part[None, :]
+        noise: np.ndarray = rows[:, low] * (1 - part)[None, :] + rows[:, low + 1] * part[None, :]
+        return noise
 
     def tones(self, count: int, most: float) -> np.ndarray:
         """Returns random numbers from -most to most."""
@@ -333,7 +336,8 @@ class Canvas:
 
     def downwards(self, *slopes: float) -> np.ndarray:
         """Returns a shade that changes each channel from the top to the bottom."""
-        return (self.y[..., None] - 32) * np.array(slopes)
+        shade: np.ndarray = (self.y[..., None] - 32) * np.array(slopes)
+        return shade
 
 
 def _wave(phase: np.ndarray) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from tellapart.captioners import load_captioner
 from tellapart.captioners.captioner import Captioner
 from tellapart.captions.formats import json_line
-from tellapart.captions.log_row import TextRow
+from tellapart.captions.log_row import text_fields
 from tellapart.data import Dataset
 from tellapart.errors import UsageError
 from tellapart.inference.engine import CaptionEngine
@@ -90,7 +91,8 @@ class Captions:
             for _, captions in engine.captions(dataset):
                 file.writelines(json_line(one) for one in captions)
                 rows.writelines(
-                    TextRow.new("\n".join(one.texts), one.picture).line("", one.item.id) for one in captions
+                    json.dumps({"id": one.item.id} | text_fields("\n".join(one.texts), one.picture)) + "\n"
+                    for one in captions
                 )
                 written += len(captions)
                 empty += sum(not one.caption for one in captions)

@@ -14,7 +14,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from tellapart.captions.formats import METADATA
-from tellapart.captions.log_row import TextRow
 from tellapart.captions.provenance import Provenance
 from tellapart.captions.replacement import KEEP_ALL, guard_edited
 from tellapart.captions.webdataset import end_tar, write_sample
@@ -85,7 +84,7 @@ def _record_merged(job: Job, out: Path, numbers: Sequence[int]) -> None:
         with TemporaryDirectory(prefix="tellapart-merge-") as part:
             if (path := job.pictures(number, Path(part))) is not None:
                 rows = [parse_json(line) for line in path.read_text(encoding="utf-8").splitlines()]
-                known.record({row["id"]: TextRow().with_line(row) for row in rows})
+                known.record({row.pop("id"): row for row in rows})
 
 
 def _counted(job: Job, numbers: list[int], index: RowIndex) -> Iterator[tuple[int, bytes]]:
