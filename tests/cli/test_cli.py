@@ -268,7 +268,7 @@ def test_debug_shows_where_it_was_raised(cli: Cli) -> None:
 
 
 def test_a_mistake_of_our_own_keeps_its_traceback(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken() -> None:
+    def broken(store: object) -> None:
         raise ZeroDivisionError("ours")
 
     monkeypatch.setattr("tellapart.cli.cache.describe_cache", broken)
@@ -277,7 +277,7 @@ def test_a_mistake_of_our_own_keeps_its_traceback(cli: Cli, monkeypatch: pytest.
 
 
 def test_a_file_that_cannot_be_read_is_one_line(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    def denied() -> None:
+    def denied(store: object) -> None:
         raise PermissionError(13, "Permission denied", "/somewhere")
 
     monkeypatch.setattr("tellapart.cli.cache.describe_cache", denied)

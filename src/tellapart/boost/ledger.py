@@ -32,6 +32,7 @@ from pathlib import Path
 from tellapart.boost.types import Answer, Request, Stage
 from tellapart.errors import TellapartError, UsageError
 from tellapart.types import Item
+from tellapart.utils.atomic_writes import sync_folder
 from tellapart.utils.locks import lock_or_say
 from tellapart.utils.messages import say
 from tellapart.utils.strict_json import parse_json
@@ -87,7 +88,7 @@ class Ledger:
             path.parent.mkdir(parents=True, exist_ok=True)
             # O_APPEND: writes go after whatever another process has written meanwhile.
             file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
-            _sync_folder(path.parent)
+            sync_folder(path.parent)
         try:
             if not stat.S_ISREG(os.fstat(file).st_mode):
                 raise UsageError(f"{path} is not a regular file; specify another one with --ledger")
@@ -228,16 +229,6 @@ class Ledger:
 
 def _write_errors(path: Path) -> contextlib.AbstractContextManager[None]:
     return write_errors(path, "stored answers are kept; fix the problem and run the same command again")
-
-
-def _sync_folder(folder: Path) -> None:
-    """Flushes a folder to disk, including the names of new files, if the system supports it."""
-    with contextlib.suppress(OSError):
-        opened = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(opened)
-        finally:
-            os.close(opened)
 
 
 def _new_table() -> sqlite3.Connection:

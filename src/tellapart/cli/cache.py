@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
@@ -19,6 +19,9 @@ from tellapart.cli.options import Json
 from tellapart.cli.output import show
 from tellapart.errors import UsageError
 from tellapart.utils.tables import table_of
+
+if TYPE_CHECKING:
+    from tellapart.features.store import FeatureStore
 
 app = App()
 
@@ -40,43 +43,42 @@ def cache(
             "--empty and --remove cannot be combined: --empty deletes everything, while --remove "
             "deletes a single encoder's features; remove one of them"
         )
-    found = (
-        describe_cache() if not empty and remove is None else empty_cache() if remove is None else remove_rows(remove)
-    )
-    show(found[0], lambda: found[1], as_json)
+    from tellapart.features.store import FeatureStore
+
+    store = FeatureStore()
+    value, shown = describe_cache(store) if not empty and remove is None else delete(store, remove)
+    show(value, lambda: shown, as_json)
 
 
-def describe_cache() -> tuple[dict[str, Any], Table]:
+def describe_cache(store: FeatureStore) -> tuple[dict[str, Any], Table]:
     """Returns the content of the cache as JSON values and as a table."""
-
-    from tellapart.features import store as feature_store
-
-    store = feature_store.FeatureStore()
     uses = store.usage()
     others = {name: _size(_folders(store.folder, name)) for name in CACHE_FOLDERS}
     whole = sum(use.bytes for use in uses) + sum(others.values())
-    value = {
-        "folder": str(store.folder),
-        "bytes": whole,
-        "encoders": [asdict(use) for use in uses],
-    } | {f"{name}_bytes": size for name, size in others.items()}
-    title = f"{store.folder}: {whole / 1e9:.2f} GB"
+    value = {"folder": str(store.folder), "bytes": whole, "encoders": [asdict(use) for use in uses]}
     rows = [
         (use.name or "?", use.label, f"{use.pictures:,}", f"{use.bytes / 1e6:,.1f}",
          datetime.fromtimestamp(use.used).isoformat(sep=" ", timespec="minutes"))
         for use in uses
     ]  # fmt: skip
     rows += [(CACHE_FOLDERS[name][0], "", "", f"{size / 1e6:,.1f}", "") for name, size in others.items() if size]
-    table = table_of(("encoder", "label", "pictures", "MB", "last used"), rows, title)
+    heads = ("encoder", "label", "pictures", "MB", "last used")
+    table = table_of(heads, rows, f"{store.folder}: {whole / 1e9:.2f} GB")
     table.caption = "tellapart cache --remove NAME deletes the features of one encoder; --empty deletes everything"
-    return value, table
+    return value | {f"{name}_bytes": size for name, size in others.items()}, table
 
 
-def remove_rows(name: str) -> tuple[dict[str, Any], str]:
-    """Deletes the features of all encoders with this name or label. Returns the same as `empty_cache`."""
-    from tellapart.features import store as feature_store
-
-    store = feature_store.FeatureStore()
+def delete(store: FeatureStore, name: str | None) -> tuple[dict[str, Any], str]:
+    """Deletes the features of all encoders with this name or label, or the whole cache if it is None. Returns what was
+    deleted as JSON values and as a line of text.
+    """
+    value: dict[str, Any] = {"folder": str(store.folder)}
+    if name is None:
+        folders = [folder for each in CACHE_FOLDERS for folder in _folders(store.folder, each)]
+        freed = store.empty() + _size(folders)
+        for folder in folders:
+            shutil.rmtree(folder)
+        return value | {"freed_bytes": freed}, f"{store.folder}: freed {freed / 1e9:.2f} GB"
     uses = store.usage()
     chosen = [use.label for use in uses if name in (use.name, use.label)]
     if not chosen:
@@ -84,21 +86,9 @@ def remove_rows(name: str) -> tuple[dict[str, Any], str]:
         similar = difflib.get_close_matches(name, known, n=1)
         hint = f"; did you mean '{similar[0]}'?" if similar else f"; run tellapart cache to list all {len(uses):,}"
         raise UsageError(f"{store.folder}: no encoder '{name}'{hint}")
-    freed = sum(store.table.remove(label) for label in chosen)
-    value = {"folder": str(store.folder), "removed": chosen, "freed_bytes": freed}
-    return value, f"{store.folder}: removed {', '.join(chosen)} and freed {freed / 1000000000.0:.2f} GB"
-
-
-def empty_cache() -> tuple[dict[str, Any], str]:
-    """Deletes everything. Returns the freed bytes as JSON values and as a line of text."""
-    from tellapart.features import store as feature_store
-
-    store = feature_store.FeatureStore()
-    folders = [folder for name in CACHE_FOLDERS for folder in _folders(store.folder, name)]
-    freed = store.empty() + _size(folders)
-    for folder in folders:
-        shutil.rmtree(folder)
-    return {"folder": str(store.folder), "freed_bytes": freed}, f"{store.folder}: freed {freed / 1000000000.0:.2f} GB"
+    freed = sum(map(store.table.remove, chosen))
+    line = f"{store.folder}: removed {', '.join(chosen)} and freed {freed / 1e9:.2f} GB"
+    return value | {"removed": chosen, "freed_bytes": freed}, line
 
 
 # What the cache contains besides features: the label in the table, and a pattern for the names of the folders.

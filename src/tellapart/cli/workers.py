@@ -75,7 +75,7 @@ def finished_job(
         if isinstance(options, JobOptions) and options.estimate:
             from tellapart.jobs.estimate import estimate
 
-            for line in estimate(job, options.cluster(), options.price).lines():
+            for line in estimate(job, options.cluster(), options.price):
                 print(line)
             raise typer.Exit
         for number, reason in job.unsound(pictures=True).items():

@@ -116,16 +116,12 @@ class Job:
 
         Raises `TellapartError` if the file does not contain the bytes that the worker wrote.
         """
-        summary = self.summary(number)
-        path = self.folder.local(self.part(number), scratch)
+        summary, name = self.summary(number), self.part(number)
+        path = self.folder.local(name, scratch)
         if (size := path.stat().st_size) != summary["bytes"]:
-            raise TellapartError(
-                f"{self.path}/{self.part(number)} has {size:,} bytes, but {summary['bytes']:,} were written"
-            )
+            raise TellapartError(f"{self.path}/{name} has {size:,} bytes, but {summary['bytes']:,} were written")
         if sha256(path) != summary["sha256"]:
-            raise TellapartError(
-                f"{self.path}/{self.part(number)} is damaged: its SHA-256 differs from the one in its summary"
-            )
+            raise TellapartError(f"{self.path}/{name} is damaged: its SHA-256 differs from the one in its summary")
         return path
 
     def pictures(self, number: int, scratch: Path) -> Path | None:

@@ -12,7 +12,8 @@ Paths are absolute.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -28,7 +29,7 @@ from tellapart.data.readers.parquet import holds_pictures
 from tellapart.data.specification import parse
 from tellapart.errors import UsageError
 from tellapart.jobs.item_lists import ItemLists
-from tellapart.jobs.shard import Shard
+from tellapart.jobs.shard import PACKED, Shard
 
 CHUNK_BYTES = 1 << 20
 KEYS_OF_ALL_FILES = ("ids", "part", "limit")  # keys whose values count items over all files
@@ -44,23 +45,40 @@ def shards_on_disk(
     """
     kind, path, options = parse(spec)
     READERS[kind]  # raises if the reader's extra is not installed
-    whole = any(options.text(key) for key in KEYS_OF_ALL_FILES)
     base = Shard(0, "", kind, without_split(options), prefix=prefix, splits=tuple(sorted(options.splits)))
-    if kind in ("webdataset", "parquet") and not whole and (files := _files(kind, path, options)) is not None:
-        yield from lists.finish()
-        for file in files:
-            status = file.stat() if file.is_file() else None
-            size, version = (status.st_size, str(status.st_mtime_ns)) if status else (0, "")
-            yield replace(base, path=str(file.absolute()), size=size, version=version)
-    elif kind == "jsonl" and not whole and path.suffix.lower() != ".json" and not options.text("bytes"):
-        yield from lists.finish()
-        yield from _ranges(base, path, shard_items)
-    else:
+    files: list[Path] | None = None
+    if not any(options.text(key) for key in KEYS_OF_ALL_FILES):
+        if kind in PACKED:
+            files = _files(kind, path, options)
+        elif kind == "jsonl" and path.suffix.lower() != ".json" and not options.text("bytes"):
+            files = [path]
+    if files is None:
         dataset = open_data(spec)
         notes += dataset.report()
         if own_id:
             dataset = Dataset(spec, [replace(item, id=own_id) for item in dataset], dataset.missing)
         yield from lists.add(dataset, base, options)
+        return
+    yield from lists.finish()
+    for file in files:
+        if kind == "jsonl" and not file.is_file():
+            raise UsageError(f"{path}: no such file")
+        status = file.stat() if file.is_file() else None
+        size, version = (status.st_size, str(status.st_mtime_ns)) if status else (0, "")
+        whole = replace(base, path=str(file.absolute()), size=size, version=version)
+        yield from file_shards(whole, shard_items, partial(file.open, "rb"))
+
+
+def file_shards(
+    whole: Shard, shard_items: int, open_file: Callable[[], AbstractContextManager[IO[bytes]]]
+) -> Iterator[Shard]:
+    """Yields a tar or Parquet file as a single shard, and a JSON Lines file as shards of ``shard_items`` lines."""
+    if whole.kind != "jsonl":
+        yield whole
+        return
+    with open_file() as file:
+        for start, stop, lines in cut_lines(iter(partial(file.read, CHUNK_BYTES), b""), shard_items):
+            yield replace(whole, span=(start, stop), count=lines, size=stop - start)
 
 
 def _files(kind: str, path: Path, options: Options) -> list[Path] | None:
@@ -76,23 +94,6 @@ def _files(kind: str, path: Path, options: Options) -> list[Path] | None:
     if not files:
         raise UsageError(f"{path}: this folder contains no *{suffix} file")
     return files if kind == "webdataset" or holds_pictures(files, options) else None
-
-
-def _ranges(base: Shard, path: Path, shard_items: int) -> Iterator[Shard]:
-    """Splits a JSON Lines file into shards of ``shard_items`` lines each."""
-    if not path.is_file():
-        raise UsageError(f"{path}: no such file")
-    version = str(path.stat().st_mtime_ns)
-    with path.open("rb") as file:
-        for start, stop, lines in line_spans(file, shard_items):
-            yield replace(
-                base, path=str(path.absolute()), span=(start, stop), count=lines, size=stop - start, version=version
-            )
-
-
-def line_spans(file: IO[bytes], lines: int) -> Iterator[tuple[int, int, int]]:
-    """Yields the spans of an open file, as `cut_lines` does."""
-    return cut_lines(iter(partial(file.read, CHUNK_BYTES), b""), lines)
 
 
 def cut_lines(chunks: Iterator[bytes], lines: int) -> Iterator[tuple[int, int, int]]:

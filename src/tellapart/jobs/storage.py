@@ -7,16 +7,14 @@ piece.
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import shutil
-import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from tellapart.errors import MissingExtra, TellapartError, UsageError
-from tellapart.utils.atomic_writes import temporary_beside, writable_file
+from tellapart.utils.atomic_writes import replace_file, sync_folder
 from tellapart.utils.urls import is_url
 
 COPY_BYTES = 1 << 20
@@ -56,21 +54,11 @@ class DiskFolder:
 
     def write(self, name: str, content: bytes) -> None:
         """Writes a file atomically."""
-        self._write(writable_file(self.path / name), lambda temporary: temporary.write_bytes(content))
+        self._put(name, lambda temporary: temporary.write_bytes(content))
 
     def put(self, file: Path, name: str) -> None:
-        """Moves or copies a local file into the folder atomically.
-
-        A file on the same disk is renamed. Any other file is first copied to the destination's folder.
-        """
-        target = writable_file(self.path / name)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            _into_place(file, target)
-        except OSError as error:  # device numbers do not reveal whether two mounts allow a rename, so renaming is tried
-            if error.errno != errno.EXDEV:
-                raise
-            self._write(target, lambda temporary: shutil.copyfile(file, temporary))
+        """Moves a local file into the folder atomically, from another disk as well."""
+        self._put(name, lambda temporary: shutil.move(file, temporary))
 
     def remove(self, name: str) -> None:
         """Removes a file if it exists."""
@@ -80,33 +68,11 @@ class DiskFolder:
         """Returns a local path to a file. For a URL, this is the path of a copy in ``scratch``."""
         return self.path / name
 
-    def _write(self, target: Path, make: Callable[[Path], object]) -> None:
-        """Writes a file under a name that is unique across processes and machines, then renames it."""
+    def _put(self, name: str, write: Callable[[Path], object]) -> None:
+        target = self.path / name
         target.parent.mkdir(parents=True, exist_ok=True)
-        temporary = temporary_beside(target)
-        temporary = temporary.with_name(f"{temporary.name}.{uuid.uuid4().hex[:8]}")
-        try:
-            make(temporary)
-            _into_place(temporary, target)
-        finally:
-            with contextlib.suppress(OSError):
-                temporary.unlink(missing_ok=True)
-
-
-def _into_place(file: Path, target: Path) -> None:
-    """Flushes a file to disk, renames it, and flushes its folder."""
-    handle = os.open(file, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-    file.replace(target)
-    folder = os.open(target.parent, os.O_RDONLY)
-    try:
-        with contextlib.suppress(OSError):  # some network file systems do not support this
-            os.fsync(folder)
-    finally:
-        os.close(folder)
+        replace_file(target, write)
+        sync_folder(target.parent)
 
 
 class UrlFolder:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -14,7 +14,7 @@ from tellapart.data.options import Options
 from tellapart.data.reader import READERS
 from tellapart.errors import UsageError, nearest
 from tellapart.jobs.shard import Shard
-from tellapart.jobs.splitting import CHUNK_BYTES, KEYS_OF_ALL_FILES, line_spans, without_split
+from tellapart.jobs.splitting import CHUNK_BYTES, KEYS_OF_ALL_FILES, file_shards, without_split
 from tellapart.jobs.storage import file_system, url_errors
 
 URL = re.compile(r"(?:(?P<kind>[a-z0-9]+):)?(?P<url>[a-z][a-z0-9+]*://[^?]*)(?:\?(?P<query>.*))?")
@@ -31,23 +31,17 @@ def shards_at_url(spec: str, kind: str | None, url: str, query: str, shard_items
         )
     if kind is not None and kind not in URL_SUFFIXES.values():
         raise UsageError(f"{spec}: '{kind}' cannot be read from a URL{nearest(kind, {*URL_SUFFIXES.values()})}")
-    files = _url_files(url, kind)
-    for path, size, version in files:
+    for path, size, version in _url_files(url, kind):
         file_kind = kind or URL_SUFFIXES[Path(path).suffix.lower()]
-        base = Shard(0, path, file_kind, without_split(options), splits=tuple(sorted(options.splits)), size=size,
-                     version=version)  # fmt: skip
-        for key in base.options:
-            if key not in READERS[file_kind].keys:
-                raise UsageError(
-                    f"{spec}: unknown key '{key}' for '{file_kind}:'{nearest(key, READERS[file_kind].keys)}"
-                )
-        if file_kind != "jsonl":
-            yield base
-            continue
+        whole = Shard(0, path, file_kind, without_split(options), splits=tuple(sorted(options.splits)), size=size,
+                      version=version)  # fmt: skip
+        known = READERS[file_kind].keys
+        for key in whole.options:
+            if key not in known:
+                raise UsageError(f"{spec}: unknown key '{key}' for '{file_kind}:'{nearest(key, known)}")
         fs, root = file_system(path)
-        with url_errors(path), fs.open(root, "rb", block_size=CHUNK_BYTES) as file:
-            for start, stop, lines in line_spans(file, shard_items):
-                yield replace(base, span=(start, stop), count=lines, size=stop - start)
+        with url_errors(path):
+            yield from file_shards(whole, shard_items, partial(fs.open, root, "rb", block_size=CHUNK_BYTES))
 
 
 def _url_files(url: str, kind: str | None) -> list[tuple[str, int, str]]:
@@ -55,17 +49,17 @@ def _url_files(url: str, kind: str | None) -> list[tuple[str, int, str]]:
     fs, root = file_system(url)
     protocol = url.partition("://")[0]
     suffixes = [suffix for suffix, of in URL_SUFFIXES.items() if kind in (None, of)]
-    entries: list[dict[str, Any]] = []
+    files: list[dict[str, Any]] = []
     with url_errors(url):
         for path in expand_braces(root):
             if any(mark in path for mark in "*["):
-                entries += sorted(fs.glob(path, detail=True).values(), key=lambda info: natural_key(str(info["name"])))
+                found = fs.glob(path, detail=True).values()
             elif fs.isdir(path):
-                inside = [info for info in fs.ls(path, detail=True) if Path(info["name"]).suffix.lower() in suffixes]
-                entries += sorted(inside, key=lambda info: natural_key(str(info["name"])))
+                found = [info for info in fs.ls(path, detail=True) if Path(info["name"]).suffix.lower() in suffixes]
             else:
-                entries.append(fs.info(path))
-    files = [info for info in entries if info.get("type") == "file"]
+                found = [fs.info(path)]
+            found = [info for info in found if info.get("type") == "file"]
+            files += sorted(found, key=lambda info: natural_key(str(info["name"])))
     if not files or any(Path(info["name"]).suffix.lower() not in suffixes for info in files):
         raise UsageError(f"{url}: expected files whose names end in {' '.join(suffixes)}, got {len(files)} other files")
     return [

@@ -70,6 +70,16 @@ def replace_file(path: Path, write: Callable[[Path], Any], *, sync: bool = True)
             temporary.unlink(missing_ok=True)
 
 
+def sync_folder(folder: Path) -> None:
+    """Flushes a folder to disk, including the names of new files, if the file system supports it."""
+    with contextlib.suppress(OSError):
+        opened = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(opened)
+        finally:
+            os.close(opened)
+
+
 def temporary_beside(path: Path) -> Path:
     """Returns a hidden temporary name, of valid length, for a file or folder that will be renamed to ``path``.
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -30,57 +30,50 @@ class Boosts:
     """Boosts captions. Writes answers to this worker's ledger, and reads the ledgers of all workers.
 
     If a shard lacks answers because a server failed, raises an error. The retry requests only the missing answers.
+
     ``out``: the path of the merged result. ``ledgers``: a folder that all workers share.
     """
 
-    stages: Sequence[Stage]
-    out: Path
-    ledgers: Path
+    stages: list[str]
+    llm: str | None
+    mllm: str | None
+    prompts: str | None
+    out: str
+    ledgers: str
     in_flight: int
+    device: str
+    precision: str
     per_reference: bool = False
 
-    @classmethod
-    def open(
-        cls,
-        stages: list[str],
-        llm: str | None,
-        mllm: str | None,
-        prompts: str | None,
-        out: str,
-        ledgers: str,
-        in_flight: int,
-        device: str,
-        precision: str,
-        per_reference: bool = False,
-    ) -> Boosts:
-        """Opens the work with the named backends."""
-        blends, describes = open_backends(llm, mllm, None, device, precision)
-        prepared = make_stages(stages, blends, describes, Path(prompts) if prompts else None)
-        return cls(prepared, Path(out), Path(ledgers), in_flight, per_reference)
+    @cached_property
+    def _stages(self) -> list[Stage]:
+        backends = open_backends(self.llm, self.mllm, None, self.device, self.precision)
+        return make_stages(self.stages, *backends, Path(self.prompts) if self.prompts else None)
 
     def models(self) -> dict[str, Any]:
         """See `Work`."""
         return {
-            "stages": stage_identities(self.stages),
+            "stages": stage_identities(self._stages),
             **({"per_reference": True} if self.per_reference else {}),
         }
 
     def run(self, dataset: Dataset, out: Path) -> Done:
         """See `Work`."""
         written = unanswered = 0
-        self.ledgers.mkdir(parents=True, exist_ok=True)
+        ledgers = Path(self.ledgers)
+        ledgers.mkdir(parents=True, exist_ok=True)
         first = dataset[0].id if len(dataset) else ""
         name = hashlib.blake2b(f"{dataset.spec}\0{first}".encode("utf-8", "backslashreplace"), digest_size=8)
         with (
-            Ledger.open(self.ledgers / f"{name.hexdigest()}.jsonl") as ledger,
+            Ledger.open(ledgers / f"{name.hexdigest()}.jsonl") as ledger,
             out.open("w", encoding="utf-8", errors="backslashreplace", newline="\n") as file,
         ):
-            job = BoostJob(self.stages, ledger, self.in_flight, self.per_reference)
+            job = BoostJob(self._stages, ledger, self.in_flight, self.per_reference)
             for done in job.run(iter(dataset)):
                 if done.unreadable is not None:
                     dataset.unreadable.add_error(done.item.picture.name, done.unreadable)
                     continue
-                value = record(done, self.stages[-1].name, self.out)
+                value = record(done, self._stages[-1].name, Path(self.out))
                 file.write(json.dumps(value, ensure_ascii=False) + "\n")
                 written += 1
                 unanswered += done.unanswered

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -35,56 +36,47 @@ class Captions:
     """Captions pictures with one captioner, as `tellapart.inference.caption.caption_pictures` does for a ``.jsonl``
     file.
 
-    ``prompts``: the job's folder if pictures have individual prompts, otherwise None.
+    ``code``: the user code that may run. ``prompts``: the job's folder if pictures have individual prompts, otherwise
+    None.
     """
 
-    captioner: Captioner
-    decoding: Decoding
+    captioner: str
+    decoding: dict[str, Any]
     batch_size: int
     features: str | None
-    prompts: str | None
+    device: str
+    precision: str
+    code: list[str]
+    prompts: str | None = None
 
-    @classmethod
-    def open(
-        cls,
-        captioner: str,
-        decoding: dict[str, Any],
-        batch_size: int,
-        features: str | None,
-        device: str,
-        precision: str,
-        code: list[str],
-        prompts: str | None = None,
-    ) -> Captions:
-        """Loads the named captioner. ``code``: the user code that may run.
-
-        Raises `UsageError` if the captioner's own prompt contains fields, which must be filled in before the job
-        starts.
+    @cached_property
+    def _loaded(self) -> Captioner:
+        """The named captioner. Raises `UsageError` if its own prompt contains fields, which must be filled in before
+        the job starts.
         """
-
-        allow_code(*code)
-        place = resolve_device(device)
-        loaded = load_captioner(captioner, place, resolve_precision(precision, place))
-        if prompts is None and has_fields(prompt := str(loaded.chosen.get("prompt") or "")):
+        allow_code(*self.code)
+        place = resolve_device(self.device)
+        loaded = load_captioner(self.captioner, place, resolve_precision(self.precision, place))
+        if self.prompts is None and has_fields(prompt := str(loaded.chosen.get("prompt") or "")):
             raise UsageError(
-                f"{captioner}: the prompt contains fields, which are not supported with workers; pass "
+                f"{self.captioner}: the prompt contains fields, which are not supported with workers; pass "
                 f"--prompt '{prompt}'"
             )
-        return cls(loaded, Decoding(**decoding), batch_size, features, prompts)
+        return loaded
 
     def models(self) -> dict[str, Any]:
         """See `Work`."""
-        return weights_of(self.captioner, None) | {"precision": hardware(self.captioner.model)["precision"]}
+        return weights_of(self._loaded, None) | {"precision": hardware(self._loaded.model)["precision"]}
 
     def run(self, dataset: Dataset, out: Path) -> Done:
         """See `Work`."""
         prompts = None if self.prompts is None else Job.prompts(self.prompts, {item.id for item in dataset})
         engine = CaptionEngine.open(
-            self.captioner, self.decoding, None, dataset.unreadable, self.features, self.batch_size, prompts
+            self._loaded, Decoding(**self.decoding), None, dataset.unreadable, self.features, self.batch_size, prompts
         )
         written = empty = 0
         with (
-            packed_linears(self.captioner.model),
+            packed_linears(self._loaded.model),
             out.open("w", encoding="utf-8", newline="\n") as file,
             rows_file(out).open("w", encoding="utf-8") as rows,
         ):

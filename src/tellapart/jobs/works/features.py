@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,25 +20,29 @@ SUFFIX = ".npz"
 
 @dataclass(frozen=True)
 class Features:
-    """Computes image features with one scorer, in the ``.npz`` format of `tellapart.features.encoded`."""
+    """Computes image features with one scorer, in the ``.npz`` format of `tellapart.features.encoded`.
 
-    scorer: Scorer
+    ``code``: the user code that may run.
+    """
 
-    @classmethod
-    def open(cls, scorer: str, device: str, precision: str, code: list[str]) -> Features:
-        """Loads the named scorer. ``code``: the user code that may run."""
+    scorer: str
+    device: str
+    precision: str
+    code: list[str]
 
-        allow_code(*code)
-        return cls(load_scorer(scorer, device, precision))
+    @cached_property
+    def _loaded(self) -> Scorer:
+        allow_code(*self.code)
+        return load_scorer(self.scorer, self.device, self.precision)
 
     def models(self) -> dict[str, Any]:
         """See `Work`."""
-        return {"scorer_weights": self.scorer.fingerprint, "precision": self.scorer.encoder.precision}
+        return {"scorer_weights": self._loaded.fingerprint, "precision": self._loaded.encoder.precision}
 
     def run(self, dataset: Dataset, out: Path) -> Done:
         """See `Work`."""
 
-        rows, errors = encode_rows(FeatureStore().table, list(dataset), self.scorer.encoder)
+        rows, errors = encode_rows(FeatureStore().table, list(dataset), self._loaded.encoder)
         for item, error in errors:
             dataset.unreadable.add_error(item.picture.name, error)
         rows.save(out)

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import csv
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -19,7 +21,7 @@ from tellapart.captions.replacement import KEEP_ALL, guard_edited
 from tellapart.captions.webdataset import end_tar, write_sample
 from tellapart.data.row_index import RowIndex
 from tellapart.errors import MissingExtra, TellapartError, UsageError
-from tellapart.jobs.job import Job
+from tellapart.jobs.job import ANEW, MANIFEST, Job
 from tellapart.jobs.shard import open_shard
 from tellapart.jobs.storage import open_folder
 from tellapart.jobs.works.shards import results, wanted_shards
@@ -27,7 +29,7 @@ from tellapart.utils.outputs import check_output, write_output
 from tellapart.utils.strict_json import parse_json
 from tellapart.utils.urls import is_url
 
-RESULT_SUFFIXES = (".jsonl", ".csv", ".parquet", ".tar")
+Rows = Iterator[tuple[int, bytes, dict[str, Any]]]  # a line's shard, its bytes, and its record
 
 
 def check_format(out: str) -> str:
@@ -35,10 +37,8 @@ def check_format(out: str) -> str:
     if PurePosixPath(out).name == METADATA:
         raise UsageError(f"-o {out}: metadata.jsonl cannot be written with --workers or --ray; use -o captions.jsonl")
     suffix = PurePosixPath(out).suffix.lower()
-    if suffix not in RESULT_SUFFIXES:
-        raise UsageError(
-            f"-o {out}: cannot infer the format from this name; expected one of {' '.join(RESULT_SUFFIXES)}"
-        )
+    if suffix not in WRITERS:
+        raise UsageError(f"-o {out}: cannot infer the format from this name; expected one of {' '.join(WRITERS)}")
     return suffix
 
 
@@ -52,18 +52,10 @@ def merge_lines(job: Job, out: str, *, without_failed: bool = False) -> int:
     ours = not is_url(out) and guard_edited(Path(out), KEEP_ALL)
     if not (ours or is_url(out)):
         check_output(Path(out))
-    numbers = wanted_shards(job, without_failed)
+    numbers, index = wanted_shards(job, without_failed), RowIndex()
     with TemporaryDirectory(prefix="tellapart-merge-") as scratch:
         target = Path(scratch) / f"merged{suffix}"
-        rows = _counted(job, numbers, RowIndex())
-        if suffix == ".jsonl":
-            count = _jsonl(rows, target)
-        elif suffix == ".csv":
-            count = _csv(rows, target)
-        elif suffix == ".parquet":
-            count = _parquet(rows, target)
-        else:
-            count = _tar(job, rows, target)
+        WRITERS[suffix](job, _rows(job, numbers, index), target)
         if is_url(out):
             folder, _, name = out.rpartition("/")
             open_folder(folder).put(target, name)
@@ -71,7 +63,7 @@ def merge_lines(job: Job, out: str, *, without_failed: bool = False) -> int:
             write_output(Path(out), lambda temporary: shutil.move(target, temporary), own=ours)
     if not is_url(out) and suffix in (".jsonl", ".csv"):
         _record_merged(job, Path(out), numbers)
-    return count
+    return len(index)
 
 
 def _record_merged(job: Job, out: Path, numbers: Sequence[int]) -> None:
@@ -87,88 +79,78 @@ def _record_merged(job: Job, out: Path, numbers: Sequence[int]) -> None:
                 known.record({row.pop("id"): row for row in rows})
 
 
-def _counted(job: Job, numbers: list[int], index: RowIndex) -> Iterator[tuple[int, bytes]]:
-    """Yields (shard number, line) for all lines. Afterwards, checks that no id occurred twice."""
+def _rows(job: Job, numbers: list[int], index: RowIndex) -> Rows:
+    """Yields all lines, and adds them to ``index``. Afterwards, checks that no id occurred twice."""
     row = 0
     for number, path in results(job, numbers, "merging shards"):
         with path.open("rb") as file:
             for line in file:
                 row += 1
-                index.add(str(parse_json(line.decode())["id"]), (row, number))
-                yield number, line
+                record = parse_json(line.decode())
+                index.add(str(record["id"]), (row, number))
+                yield number, line, record
     index.close()
     for double in index.doubles()[:1]:
         first = next(index.places(double))[0]
         raise TellapartError(f"{job.path}: some ids occur more than once (first: row {first:,}); ids must be unique")
 
 
-def _jsonl(rows: Iterator[tuple[int, bytes]], target: Path) -> int:
-    count = 0
+def _jsonl(job: Job, rows: Rows, target: Path) -> None:
     with target.open("wb") as file:
-        for _, line in rows:
-            file.write(line)
-            count += 1
-    return count
+        file.writelines(line for _, line, _ in rows)
 
 
-def _csv(rows: Iterator[tuple[int, bytes]], target: Path) -> int:
-    count = 0
+def _csv(job: Job, rows: Rows, target: Path) -> None:
     with target.open("w", encoding="utf-8", newline="") as file:
-        file.write("id,caption\n")
         written = csv.writer(file, lineterminator="\n")
-        for _, line in rows:
-            record = parse_json(line.decode())
+        written.writerow(("id", "caption"))
+        for _, _, record in rows:
             if "captions" in record:
                 raise UsageError(
                     "writing several captions per picture requires a .jsonl, .parquet or .tar file; choose one with -o"
                 )
             written.writerow([record["id"], record["caption"]])
-            count += 1
-    return count
 
 
-def _parquet(rows: Iterator[tuple[int, bytes]], target: Path) -> int:
+def _parquet(job: Job, rows: Rows, target: Path) -> None:
+    """Writes one row group per shard."""
     try:
         import pyarrow.parquet
     except ModuleNotFoundError:
         raise MissingExtra("parquet", "writing Parquet") from None
-    count, group = 0, 0
-    texts: dict[str, list[Any]] = {"id": [], "captions": []}
     schema = pyarrow.schema([("id", pyarrow.string()), ("captions", pyarrow.list_(pyarrow.string()))])
     with pyarrow.parquet.ParquetWriter(target, schema) as writer:
-        for number, line in rows:
-            if number != group and texts["id"]:  # one row group per shard
-                writer.write_table(pyarrow.table(texts, schema))
-                texts = {"id": [], "captions": []}
-            group = number
-            record = parse_json(line.decode())
-            texts["id"].append(str(record["id"]))
-            texts["captions"].append(list(_captions(record)))
-            count += 1
-        if texts["id"]:
-            writer.write_table(pyarrow.table(texts, schema))
-    return count
+        for _, group in groupby(rows, itemgetter(0)):
+            values = [{"id": str(record["id"]), "captions": _captions(record)} for _, _, record in group]
+            writer.write_table(pyarrow.Table.from_pylist(values, schema))
 
 
-def _tar(job: Job, rows: Iterator[tuple[int, bytes]], target: Path) -> int:
+def _tar(job: Job, rows: Rows, target: Path) -> None:
     """Writes one sample per line: the picture as stored in the data, its captions and its id."""
-    count, row = 0, next(rows, None)
+    count, manifest = 0, job.manifest()
     with target.open("wb") as file:
-        for shard in job.manifest():
-            if row is None or row[0] != shard.number:
-                continue
+        for number, group in groupby(rows, itemgetter(0)):
+            shard = next((shard for shard in manifest if shard.number == number), None)
+            if shard is None:
+                raise TellapartError(f"{job.path}/{MANIFEST}: shard {number} is missing; {ANEW}")
             with open_shard(shard, job.folder) as dataset:
                 items = iter(dataset)
-                while row is not None and row[0] == shard.number:
-                    record = parse_json(row[1].decode())
+                for _, _, record in group:
                     item = next((item for item in items if item.id == str(record["id"])), None)
                     if item is None:
                         raise TellapartError(f"{shard.name} has changed since the job finished; run the job again")
-                    write_sample(file, count, item, list(_captions(record)))
-                    count, row = count + 1, next(rows, None)
+                    write_sample(file, count, item, _captions(record))
+                    count += 1
         end_tar(file)
-    return count
 
 
-def _captions(record: dict[str, Any]) -> Iterator[str]:
-    yield from record["captions"] if "captions" in record else [record["caption"]]
+def _captions(record: dict[str, Any]) -> list[str]:
+    return [*record["captions"]] if "captions" in record else [record["caption"]]
+
+
+WRITERS: dict[str, Callable[[Job, Rows, Path], None]] = {
+    ".jsonl": _jsonl,
+    ".csv": _csv,
+    ".parquet": _parquet,
+    ".tar": _tar,
+}

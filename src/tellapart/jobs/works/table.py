@@ -14,11 +14,11 @@ from tellapart.jobs.works.features import Features
 from tellapart.jobs.works.joined_captions import merge_lines
 from tellapart.jobs.works.joined_features import write_features
 
-# Maps each name to a function that opens the work, and a function that merges the results of all shards.
+# Maps each name to the class of the work, and a function that merges the results of all shards.
 WORKS: dict[str, tuple[Callable[..., Work], Callable[..., int]]] = {
-    "caption": (Captions.open, merge_lines),
-    "encode": (Features.open, write_features),
-    "boost": (Boosts.open, merge_boosted),
+    "caption": (Captions, merge_lines),
+    "encode": (Features, write_features),
+    "boost": (Boosts, merge_boosted),
 }
 
 
