@@ -102,7 +102,14 @@ def caption_pictures(
             decoding = decoding.model_copy(update={"kind": "sample", "samples": run.best_of})
         by_id = None if prompts is None else prompts.by_id
         engine = CaptionEngine.open(
-            captioner, decoding, run.store, dataset.unreadable, features, batch_size, by_id, run.claims
+            captioner,
+            decoding,
+            run.store,
+            dataset.unreadable,
+            features,
+            batch_size=batch_size,
+            prompts=by_id,
+            claims=run.claims,
         )
         if run.drop_guesses and todo:
             engine.doubt_words(list(dataset), dataset.spec)

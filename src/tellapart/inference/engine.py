@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from typing import Any
@@ -41,6 +41,8 @@ from tellapart.utils.blocks import blocks_of
 from tellapart.utils.rng import ItemSeeds
 
 WINDOW = 4  # number of batches that are sorted by length and written together
+# A prefetched picture, possibly with its bytes already read, or the error that reading it raised; and its record.
+Opened = tuple[Picture | PictureError, PictureRecord | None]
 CPU_ENCODING = 8  # encoder batch size on a CPU, because the hidden states of larger batches do not fit into its caches
 
 
@@ -81,19 +83,16 @@ class CaptionEngine:
         store: FeatureStore | None,
         skipped: Skipped,
         features: str | None = None,
-        batch_size: int = 32,
-        prompts: Mapping[str, str] | None = None,
-        claims: bool = False,
+        **settings: Any,
     ) -> CaptionEngine:
         """Creates an engine. ``store``: a cache for features, or None to cache no features.
 
         ``features``: feature files to use instead of the captioner's encoder, or "off".
         """
         if captioner.makes_features and store is None and features is None:
-            return cls(captioner, decoding, captioner.encoder, skipped, batch_size, prompts, claims)
-
+            return cls(captioner, decoding, captioner.encoder, skipped, **settings)
         view = make_view(captioner, store or FeatureStore(), features, progress=False)
-        return cls(captioner, decoding, view, skipped, batch_size, prompts, claims)
+        return cls(captioner, decoding, view, skipped, **settings)
 
     def doubt_words(self, items: Sequence[Item], name: str) -> None:
         """Makes the engine remove or generalize words that the captioner finds equally likely for a few other
@@ -160,11 +159,10 @@ class CaptionEngine:
         threads = None if self.captioner.pixels_in_threads else 1
         work = ahead(self._prepare, map(self._opened, items), buffer=buffer, threads=threads, size=_held)
         with closing(work) as prepared:
-            for start in range(0, len(items), self._window):
+            for window in blocks_of(items, self._window):
                 kept, pixels_FCHW = [], []
                 self._pictures = {}
-                for item in items[start : start + self._window]:
-                    found = next(prepared)
+                for item, found in zip(window, prepared, strict=False):
                     if isinstance(found, PictureError):
                         self._skipped.add_error(item.picture.name, found)
                     else:
@@ -172,27 +170,27 @@ class CaptionEngine:
                         pixels, self._pictures[item.id] = found
                         pixels_FCHW.append(pixels)
                 blocks = list(self._encoding.batches(len(kept), partial(self._encode, pixels_FCHW)))
-                yield min(self._window, len(items) - start), kept, torch.cat(blocks) if blocks else None
+                yield len(window), kept, torch.cat(blocks) if blocks else None
 
     @staticmethod
     def _opened(item: Item) -> Opened:
         """Opens a picture. Archive members are read immediately, because reading them is fast only in file order."""
         if not isinstance(item.picture, StoredPicture) or isinstance(item.picture, FilePicture):
-            return Opened(item.picture)
+            return item.picture, None
         record = PictureRecord.of(item.picture, "")
         try:
-            return Opened(item.picture.read(), record)
+            return item.picture.read(), record
         except PictureError as error:
-            return Opened(error)
+            return error, None
 
     def _prepare(self, opened: Opened) -> tuple[torch.Tensor, PictureRecord | None] | PictureError:
         """Returns the processed pixels, F×…, of a picture (F = 1) or of a clip's frames, and a record of the decoded
         bytes. Runs in a thread.
         """
-        if isinstance(opened.content, PictureError):
-            return opened.content
+        picture, record = opened
+        if isinstance(picture, PictureError):
+            return picture
         assert isinstance(self._source, Encoder)
-        picture, record = opened.content, opened.record
         try:
             with in_flight():  # held until the picture is resized
                 if isinstance(picture, StoredPicture):
@@ -201,9 +199,7 @@ class CaptionEngine:
                 pixels_FCHW = self._source.pixels(sample_frames(picture, self._source.frames))
         except PictureError as error:
             return error
-        if record is None:
-            return pixels_FCHW, PictureRecord.of(picture)
-        return pixels_FCHW, record._replace(content=picture.key())
+        return pixels_FCHW, record._replace(content=picture.key()) if record else PictureRecord.of(picture)
 
     def _encode(self, all_FCHW: Sequence[torch.Tensor], some: slice) -> torch.Tensor:
         """Encodes some pictures or clips, and returns one row of features for each."""
@@ -233,41 +229,14 @@ class CaptionEngine:
 
     # Its output
     def _write(self, items: Sequence[Item], visual: torch.Tensor, chooser: BestOf | None) -> list[Written]:
-        """Captions items from their features. Items with the same prompt are batched by length."""
-
-        lengths = self.captioner.input_lengths(visual) or [0] * len(items)
-        prompts = [(self._prompts or {}).get(item.id, "") for item in items]
-        order = sorted(range(len(items)), key=lambda place: (prompts[place], lengths[place]))
-
-        def generate(captioner: Captioner, places: Sequence[int], some: slice) -> list[str]:
-            chosen = places[some]
-            in_order = chosen == list(range(chosen[0], chosen[0] + len(chosen)))
-            rows = visual[chosen[0] : chosen[0] + len(chosen)] if in_order else visual[chosen]
-            decoding = self._decoding if chooser is None and not self._claims else self._decoding.drawn
-            seeds = ItemSeeds(tuple(items[place].id for place in chosen)) if decoding.draws else None
-            texts = generate_captions(captioner, rows, decoding, len(chosen), seeds)
-            self.cut |= captioner.cut
-            return texts
-
-        written: list[str] = []
-        self.cut = set()
-        if self._prompts:  # computes the head once instead of for every prompt
-            self.captioner.head()
-        for prompt, some in groupby(order, key=prompts.__getitem__):
-            places, asked = list(some), self.captioner.with_prompt(prompt)
-            for texts in self._writing.batches(len(places), partial(generate, asked, places)):
-                written += texts
-            if prompt:  # `asked` is then a separate object with its own counters
-                self.captioner.generated, self.captioner.cut_captions = asked.generated, asked.cut_captions
-        samples = len(written) // len(items)
-        groups: list[tuple[str, ...]] = [()] * len(items)
-        for number, place in enumerate(order):
-            texts = written[number * samples : (number + 1) * samples]
-            groups[place] = tuple(tidy_lines(text, self._decoding.paragraphs) for text in texts)
+        """Captions items from their features."""
+        decoding = self._decoding if chooser is None and not self._claims else self._decoding.drawn
+        groups = self._samples(items, visual, decoding)
+        pairs = zip(items, groups, strict=True)
         if chooser is None and self._claims and self._decoding.kind == "consensus":
-            captions = [Written(item, consensus(group)) for item, group in zip(items, groups, strict=True)]
+            captions = [Written(item, consensus(group)) for item, group in pairs]
         elif chooser is None:
-            captions = [Written(item, group[0], samples=group) for item, group in zip(items, groups, strict=True)]
+            captions = [Written(item, group[0], samples=group) for item, group in pairs]
         elif self._decoding.asks_scorer:
             texts = chooser.consensus(items, groups, self._decoding.scorer_weight)
             captions = [Written(item, text) for item, text in zip(items, texts, strict=True)]
@@ -277,6 +246,35 @@ class CaptionEngine:
         if self._beliefs is not None:
             captions = self._without_doubted(captions, visual)
         return self._with_claims(captions, groups, visual) if self._claims else captions
+
+    def _samples(self, items: Sequence[Item], visual: torch.Tensor, decoding: Decoding) -> list[tuple[str, ...]]:
+        """Returns the captions generated for each item. Items with the same prompt are batched by length."""
+        lengths = self.captioner.input_lengths(visual) or [0] * len(items)
+        prompts = [(self._prompts or {}).get(item.id, "") for item in items]
+        order = sorted(range(len(items)), key=lambda place: (prompts[place], lengths[place]))
+        groups: list[tuple[str, ...]] = [()] * len(items)
+
+        def generate(captioner: Captioner, places: Sequence[int], some: slice) -> list[str]:
+            chosen = places[some]
+            in_order = chosen == list(range(chosen[0], chosen[0] + len(chosen)))
+            rows = visual[chosen[0] : chosen[0] + len(chosen)] if in_order else visual[chosen]
+            seeds = ItemSeeds(tuple(items[place].id for place in chosen)) if decoding.draws else None
+            texts = generate_captions(captioner, rows, decoding, len(chosen), seeds)
+            self.cut |= captioner.cut
+            return texts
+
+        self.cut = set()
+        if self._prompts:  # computes the head once instead of for every prompt
+            self.captioner.head()
+        for prompt, some in groupby(order, key=prompts.__getitem__):
+            places, asked = list(some), self.captioner.with_prompt(prompt)
+            parts = self._writing.batches(len(places), partial(generate, asked, places))
+            texts = [text for part in parts for text in part]
+            for place, group in zip(places, blocks_of(texts, len(texts) // len(places)), strict=True):
+                groups[place] = tuple(tidy_lines(text, self._decoding.paragraphs) for text in group)
+            if prompt:  # `asked` is then a separate object with its own counters
+                self.captioner.generated, self.captioner.cut_captions = asked.generated, asked.cut_captions
+        return groups
 
     def _with_claims(
         self, captions: list[Written], groups: Sequence[tuple[str, ...]], visual: torch.Tensor
@@ -304,14 +302,6 @@ class CaptionEngine:
         return edited
 
 
-@dataclass(frozen=True)
-class Opened:
-    """A prefetched picture: the picture, possibly with its bytes already read, or the error that reading it raised."""
-
-    content: Picture | PictureError
-    record: PictureRecord | None = None
-
-
 def _held(opened: Opened) -> int:
     """Returns the number of bytes that an encoded picture occupies in memory."""
-    return len(opened.content.data) if isinstance(opened.content, BytesPicture) else 0
+    return len(opened[0].data) if isinstance(opened[0], BytesPicture) else 0

@@ -58,9 +58,9 @@ def caption_folder(
     elif out is None and format is None and len(dataset) == 1:
         out, format = PRINTED, "txt"
     run: dict[str, Any] = {
-        "decoding": plan.decoding, "best_of": options.best_of, "drop_guesses": options.drop_guesses,
-        "claims": options.claims, "format": format, "overwrite": options.overwrite,
-        "replace_edited": options.replace_edited,
+        "dataset": dataset, "out": out, "format": format, "overwrite": options.overwrite,
+        "replace_edited": options.replace_edited, "decoding": plan.decoding, "best_of": options.best_of,
+        "drop_guesses": options.drop_guesses, "claims": options.claims,
     }  # fmt: skip
     if plan.served:
         local = {
@@ -68,9 +68,9 @@ def caption_folder(
             "--precision": None if precision == "auto" else precision,
         }
         refuse(local, f"requires a local model, but {plan.model.partition('@')[0]} runs on a server")
-        _caption_by_server(plan, dataset, options, out, run, device)
+        _caption_by_server(plan, options, run, device)
         return None
-    return _caption_here(plan, dataset, options, out, run, resolve_device(device), precision)
+    return _caption_here(plan, options, run, resolve_device(device), precision)
 
 
 def check_destination(options: CaptionOptions) -> None:
@@ -80,21 +80,15 @@ def check_destination(options: CaptionOptions) -> None:
 
 
 def _caption_here(
-    plan: CaptionPlan,
-    dataset: Dataset,
-    options: CaptionOptions,
-    out: Path | None,
-    run: dict[str, Any],
-    place: torch.device,
-    precision: str,
+    plan: CaptionPlan, options: CaptionOptions, run: dict[str, Any], place: torch.device, precision: str
 ) -> Callable[[], Captioner]:
     """Captions with a model on this machine. ``run``: fields of `CaptionRun`."""
-    format, overwrite = run["format"], options.overwrite
+    dataset, out, format, overwrite = run["dataset"], run["out"], run["format"], options.overwrite
     if precision == "auto" and not overwrite:
         precision = recorded_precision(out, format) or precision
     precision = resolve_precision(precision, place)
     prompts = None if plan.template is None else Prompts.read(plan.template, dataset, options.fields)
-    _warn_of_other_author(dataset, run, plan.model, plan.template or "")
+    _warn_of_other_author(run, plan.model, plan.template or "")
     request = caption_request(
         dataset.spec, plan.model, plan.decoding, best_of=options.best_of, scorer=options.scorer, precision=precision,
         features=plan.features, drop_guesses=options.drop_guesses, prompts=prompts, claims=options.claims,
@@ -108,7 +102,7 @@ def _caption_here(
     captioner = load_captioner(plan.model, place, precision)
     scorer = load_scorer(options.scorer, place) if options.scorer else None
     summary = caption_pictures(
-        captioner, dataset, out, batch_size=options.batch_size or BATCH_SIZE, features=plan.features, scorer=scorer,
+        captioner, batch_size=options.batch_size or BATCH_SIZE, features=plan.features, scorer=scorer,
         prompts=prompts, **run,
     )  # fmt: skip
     if out != PRINTED:
@@ -135,15 +129,14 @@ def estimate_server(plan: CaptionPlan, dataset: Dataset, options: CaptionOptions
     return captions.announcement(list(dataset), Path()) + half
 
 
-def _caption_by_server(
-    plan: CaptionPlan, dataset: Dataset, options: CaptionOptions, out: Path | None, run: dict[str, Any], device: str
-) -> None:
+def _caption_by_server(plan: CaptionPlan, options: CaptionOptions, run: dict[str, Any], device: str) -> None:
     """Captions with a model behind a server. ``run``: fields of `CaptionRun`."""
+    dataset = run["dataset"]
     backend, prompt = open_server(plan.model)
-    _warn_of_other_author(dataset, run, backend.name, prompt)
+    _warn_of_other_author(run, backend.name, prompt)
     scorer = None if options.scorer is None else load_scorer(options.scorer, resolve_device(device))
     summary = caption_by_server(
-        plan.model, dataset, out, concurrency=options.batch_size or CONCURRENCY, ledger=plan.ledger, scorer=scorer,
+        plan.model, concurrency=options.batch_size or CONCURRENCY, ledger=plan.ledger, scorer=scorer,
         prompts=Prompts.read(prompt, dataset, options.fields), schema=plan.schema, **run,
     )  # fmt: skip
     say(f"{summary.written:,} captions written, {summary.already:,} already done, {len(summary.failed):,} failed")
@@ -153,13 +146,13 @@ def _caption_by_server(
     dataset.refuse_mostly_unreadable()
 
 
-def _warn_of_other_author(dataset: Dataset, run: dict[str, Any], model: str, prompt: str) -> None:
+def _warn_of_other_author(run: dict[str, Any], model: str, prompt: str) -> None:
     """Warns about text files beside the pictures that are kept although they were written with a different model,
     prompt or decoding settings.
     """
     if run["format"] != "txt" or run["overwrite"]:
         return
-    author = Author(model, prompt, run["decoding"].model_dump())
+    dataset, author = run["dataset"], Author(model, prompt, run["decoding"].model_dump())
     check_beside(dataset, ".txt")
     captions = CaptionStore.open(dataset, Path(".txt")).captions().values()
     others = [one.author for one in captions if one.author is not None and not one.author.is_person

@@ -72,8 +72,9 @@ class Captions:
         """See `Work`."""
         prompts = None if self.prompts is None else Job.prompts(self.prompts, {item.id for item in dataset})
         engine = CaptionEngine.open(
-            self._loaded, Decoding(**self.decoding), None, dataset.unreadable, self.features, self.batch_size, prompts
-        )
+            self._loaded, Decoding(**self.decoding), None, dataset.unreadable, self.features,
+            batch_size=self.batch_size, prompts=prompts,
+        )  # fmt: skip
         written = empty = 0
         with (
             packed_linears(self._loaded.model),
