@@ -14,7 +14,7 @@ from fault_server import FaultServer
 from tellapart.boost import statistics as counted
 from tellapart.boost.ledger import Ledger
 from tellapart.boost.redaction import redact
-from tellapart.boost.replies import read_answer
+from tellapart.boost.replies import Reply
 from tellapart.boost.types import REDACTED, Answer, BackendError
 from tellapart.language.answers import answer_text
 
@@ -182,7 +182,7 @@ def test_the_key_is_struck_out_in_base64(before: str, encode: Callable[[bytes], 
 def test_the_key_is_struck_out_before_a_message_is_cut(before: int) -> None:
     for status, reply in ((401, {"error": {"message": "x" * before + " " + KEY}}), (200, ["x" * before + " " + KEY])):
         with pytest.raises(BackendError) as error:
-            read_answer(status, None, json.dumps(reply).encode(), KEY)
+            Reply(status, json.dumps(reply).encode(), KEY).answer()
         assert not any(KEY[:size] in str(error.value) for size in (4, 8, 12, len(KEY)))
 
 
@@ -193,7 +193,7 @@ def test_the_key_in_an_answer_reaches_no_file(cli: Cli, server: FaultServer, tmp
     written = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert len(written) > 4 and not any(KEY.encode() in path.read_bytes() for path in written)
     reply = {"choices": [{"message": {"content": [{"text": KEY[:9]}, {"text": KEY[9:]}]}, "finish_reason": KEY}]}
-    assert read_answer(200, None, json.dumps(reply).encode(), KEY) == Answer(REDACTED, 0, 0, REDACTED)
+    assert Reply(200, json.dumps(reply).encode(), KEY).answer() == Answer(REDACTED, 0, 0, REDACTED)
 
 
 def test_a_ledger_line_of_another_form_is_no_answer(tmp_path: Path) -> None:

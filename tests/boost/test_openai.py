@@ -20,7 +20,7 @@ from PIL import Image
 
 from tellapart.boost.backends import open_backend
 from tellapart.boost.data_url import data_url
-from tellapart.boost.replies import read_answer, seconds
+from tellapart.boost.replies import Reply, seconds
 from tellapart.boost.types import Answer, BackendError, Message, Request
 from tellapart.data.pictures import BytesPicture, FilePicture
 from tellapart.errors import PictureError, UsageError
@@ -132,16 +132,16 @@ def test_what_a_failure_means(
     status: int, retry_after: str | None, reply: bytes, retry: bool, after: float | None, fatal: bool
 ) -> None:
     with pytest.raises(BackendError) as error:
-        read_answer(status, retry_after, reply)
+        Reply(status, reply, after=retry_after).answer()
     assert (error.value.retry, error.value.after, error.value.fatal) == (retry, after, fatal)
 
 
 def test_answers_in_the_forms_that_servers_write() -> None:
-    assert read_answer(200, None, json.dumps(GOOD).encode()) == Answer("a dog", 5, 0, "length")
+    assert Reply(200, json.dumps(GOOD).encode()).answer() == Answer("a dog", 5, 0, "length")
     null = {"choices": [{"message": {"content": None}, "finish_reason": None}], "usage": None}
-    assert read_answer(200, None, json.dumps(null).encode()) == Answer("")
+    assert Reply(200, json.dumps(null).encode()).answer() == Answer("")
     parts = {"choices": [{"message": {"content": [{"type": "text", "text": "a "}, {"text": "dog"}]}}]}
-    assert read_answer(200, None, json.dumps(parts).encode()) == Answer("a dog")
+    assert Reply(200, json.dumps(parts).encode()).answer() == Answer("a dog")
 
 
 def test_retry_after_in_seconds_or_as_a_date() -> None:
@@ -306,7 +306,7 @@ REASONS = (
 def test_a_refusal_is_told_in_the_servers_words(reply: bytes) -> None:
     """As OpenAI, vLLM before and after its 0.10, FastAPI and llama.cpp write them."""
     with pytest.raises(BackendError, match=r"rejected the request \(400: roles must alternate\)"):
-        read_answer(400, None, reply)
+        Reply(400, reply).answer()
 
 
 class _NoSystem(_Odd):

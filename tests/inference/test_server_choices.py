@@ -13,7 +13,7 @@ from command_line import Cli
 from fault_server import FaultServer
 from serving import served
 
-from tellapart.boost.replies import read_answer, read_scores
+from tellapart.boost.replies import Reply
 from tellapart.captioners import load_captioner
 from tellapart.captioners.captioner import Captioner
 from tellapart.data import Dataset, open_data
@@ -311,16 +311,16 @@ def test_forms_of_other_servers_are_read() -> None:
     prompt = [entry("<|im_start|>", -9.5), entry("<|image_pad|>", None), entry("a dog", -1.0), entry("\n", -2.0)]
     own = [entry("a", -0.5), entry(" do", -1.5), entry("g", -0.25)]
     reply = json.dumps({"choices": [], "prompt_logprobs": [None, *prompt, *own]}).encode()
-    assert read_scores(reply, "a dog") == (("a", -0.5), (" do", -1.5), ("g", -0.25))
+    assert Reply(200, reply).scores("a dog") == (("a", -0.5), (" do", -1.5), ("g", -0.25))
     for other in (b"{}", b"[]", b"no", json.dumps({"prompt_logprobs": [None, *prompt[:2]]}).encode()):
-        assert read_scores(other, "a dog") == ()
+        assert Reply(200, other).scores("a dog") == ()
     content = [{"token": "caf", "logprob": -0.5, "bytes": [99, 97, 102], "top_logprobs": []}]
     content += [{"token": "\ufffd", "logprob": -1.0, "bytes": [195], "top_logprobs": []}]
     content += [{"token": "\ufffd", "logprob": 0.0, "bytes": [169], "top_logprobs": []}]
     content += [{"token": " x", "logprob": -9999.0, "bytes": None, "top_logprobs": []}]
     choice = {"index": 0, "message": {"role": "assistant", "content": "café x"}, "finish_reason": "stop"}
     body = {"choices": [choice | {"logprobs": {"content": content}}, choice], "usage": {"prompt_tokens": 3}}
-    answer = read_answer(200, None, json.dumps(body).encode())
+    answer = Reply(200, json.dumps(body).encode()).answer()
     assert (answer.prompt_tokens, len(answer.others), answer.others[0].tokens) == (3, 1, ())
     words = content_words("café x")
     assert word_log_probs("café x", words, answer.tokens) == [-1.5, -9999.0]

@@ -19,7 +19,7 @@ from tellapart.boost.chat_body import chat_body, sampling
 from tellapart.boost.data_url import data_url
 from tellapart.boost.openai_server import MOST_CHOICES
 from tellapart.boost.redaction import readable, redact
-from tellapart.boost.replies import moderated, read_answer
+from tellapart.boost.replies import Reply
 from tellapart.boost.server_model import URL_VARIABLE, ServerModel
 from tellapart.boost.types import Answer, BackendError, Request
 from tellapart.errors import TellapartError, UsageError, need_extra
@@ -115,7 +115,7 @@ class BatchServer(ABC):
 
     def _error(self, response: Any) -> BackendError:
         after = response.headers.get("retry-after")
-        result = read_result(response.status_code, response.content, self.model.key, after)
+        result = read_result(Reply(response.status_code, response.content, self.model.key, after))
         return result if isinstance(result, BackendError) else BackendError(f"unexpected status {response.status_code}")
 
     def _failed(self, error: BackendError) -> TellapartError:
@@ -169,7 +169,7 @@ class OpenAIBatches(BatchServer):
                     yield value["custom_id"], result
                 else:
                     body, status = json.dumps(response["body"]).encode(), int(response.get("status_code") or 0)
-                    yield value["custom_id"], read_result(status, body, self.model.key)
+                    yield value["custom_id"], read_result(Reply(status, body, self.model.key))
 
 
 class AnthropicBatches(BatchServer):
@@ -221,12 +221,12 @@ class AnthropicBatches(BatchServer):
         return Answer(redact(text, self.model.key), read, written, "stop" if finish == "stop_sequence" else finish)
 
 
-def read_result(status: int, reply: bytes, key: str, retry_after: str | None = None) -> Answer | BackendError:
+def read_result(reply: Reply) -> Answer | BackendError:
     """Returns the answer in one of a batch's replies, or the error that the reply reports."""
-    if words := moderated(status, reply, key):
+    if words := reply.moderation:
         return Answer("", finish=f"content_filter: {words}")
     try:
-        return read_answer(status, retry_after, reply, key)
+        return reply.answer()
     except BackendError as error:
         return error
 

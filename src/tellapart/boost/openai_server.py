@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 
 from tellapart.boost.chat_body import chat_body
 from tellapart.boost.redaction import readable
-from tellapart.boost.replies import moderated, read_answer, read_scores, refused_field
+from tellapart.boost.replies import Reply
 from tellapart.boost.server_model import SAMPLING, URL_VARIABLE, ServerModel
 from tellapart.boost.types import IN_USER_TURN, Answer, BackendError, LacksFeature, Request
 from tellapart.errors import MissingExtra
@@ -90,18 +90,18 @@ class OpenAI:
             fields = chat_body(self.model, sent).items()
             body = {LIMITS.get(name, "") if name in rejected else name: value for name, value in fields}
             body.pop("", None)
-            status, retry_after, reply = self._exchange(body)
-            if words := moderated(status, reply, self.model.key):
+            reply = self._exchange(body)
+            if words := reply.moderation:
                 return Answer("", finish=f"content_filter: {words}")
             try:
-                answer = read_answer(status, retry_after, reply, self.model.key)
+                answer = reply.answer()
                 break
             except BackendError as error:
                 words = str(error)
-                name = self._rejected_part(request, body, status, reply, words, rejected)
-                if name is None:
-                    at_fault = status == 403 and self._served  # the request is at fault, because the key has worked
-                    raise error.reworded(f"{self.name}: {words}", fatal=error.fatal and not at_fault) from None
+                name = self._rejected_part(request, body, reply, words, rejected)
+                if name is None:  # after a 403, the request is at fault if the key has worked before
+                    fatal = error.fatal and not (reply.status == 403 and self._served)
+                    raise error.reworded(f"{self.name}: {words}", fatal=fatal) from None
                 rejected[name] = words
         self._served = True
         if request.logprobs and "logprobs" in rejected and not request.lenient:  # the answer has no log-probabilities
@@ -110,18 +110,13 @@ class OpenAI:
         return self._with_features(request, answer, reply, rejected)
 
     def _rejected_part(
-        self,
-        request: Request,
-        body: Mapping[str, Any],
-        status: int,
-        reply: bytes,
-        words: str,
-        rejected: Mapping[str, str],
+        self, request: Request, body: Mapping[str, Any], reply: Reply, words: str, rejected: Mapping[str, str]
     ) -> str | None:
         """Returns which field to leave out of a failed request, or None if leaving one out cannot help.
 
         Raises `BackendError` if the server lacks a required feature.
         """
+        status = reply.status
         has_system = request.messages[0].role == "system" and SYSTEM not in rejected
         if has_system and status in (400, 422, 500) and ROLES.search(words):
             return SYSTEM
@@ -131,16 +126,16 @@ class OpenAI:
             if not refused:  # if the server also fails without the feature, it is down, and this call raises the error
                 self._complete(replace(request, messages=request.messages[:-1], scored=False))
             raise self._lacking("scored", words)
-        named = refused_field(status, reply, [name for name in OPTIONAL if name in body])
+        named = reply.refused_field([name for name in OPTIONAL if name in body])
         if named is not None:
             return None if named in rejected or LIMITS.get(named) in rejected else named
         return next((name for name in ("n", "logprobs") if refused and name in unsettled and name in body), None)
 
-    def _with_features(self, request: Request, answer: Answer, reply: bytes, rejected: Mapping[str, str]) -> Answer:
+    def _with_features(self, request: Request, answer: Answer, reply: Reply, rejected: Mapping[str, str]) -> Answer:
         """Returns the answer with the requested features. Raises `BackendError` if the server lacks one."""
         unsettled = self._unsettled(request)
         if request.scored:
-            answer = replace(answer, text="", finish="stop", tokens=read_scores(reply, request.messages[-1].text))
+            answer = replace(answer, text="", finish="stop", tokens=reply.scores(request.messages[-1].text))
             if not answer.tokens and "scored" in unsettled:
                 raise self._lacking("scored")
         elif "logprobs" in unsettled and answer.text and not (answer.tokens or request.lenient):
@@ -175,14 +170,14 @@ class OpenAI:
             if name != "n":  # which `_limit_choices` reports
                 say(f"{self.name}: {IN_USER_TURN if name == SYSTEM else what} from now on: {words}")
 
-    def _exchange(self, body: dict[str, Any]) -> tuple[int, str | None, bytes]:
-        """Returns the reply's status, ``Retry-After`` and body. Raises `BackendError` if none arrives in time."""
+    def _exchange(self, body: dict[str, Any]) -> Reply:
+        """Returns the reply. Raises `BackendError` if none arrives in time."""
         import openai
 
         try:
             return asyncio.run_coroutine_threadsafe(self._post(body), self._loop).result()
         except openai.APIStatusError as error:
-            return error.status_code, error.response.headers.get("retry-after"), error.response.content
+            return self._reply(error.response, error.response.content)
         except (TimeoutError, openai.APITimeoutError):
             raise BackendError(f"{self.name}: no answer within {self.timeout:g} s", retry=True) from None
         except (openai.APIConnectionError, ConnectionError) as error:
@@ -192,27 +187,30 @@ class OpenAI:
                 f"{self.name}: {server} is unreachable or closed the connection ({detail})", retry=True
             ) from None
 
-    async def _post(self, body: dict[str, Any]) -> tuple[int, str | None, bytes]:
+    async def _post(self, body: dict[str, Any]) -> Reply:
         """Posts a request with a single deadline for connection, headers and body, because the SDK's timeout applies to
         each read.
         """
         import openai
 
-        reply = bytearray()
+        content = bytearray()
         create = self._client.chat.completions.with_streaming_response.create
         known = {name: body.pop(name) for name in ("model", "messages")}
         headers = {} if self.model.key else {"Authorization": openai.Omit()}
         request = create(**known, extra_body=body, extra_headers=headers)
         async with asyncio.timeout(self.timeout), request as response:
             parts = response.iter_bytes()
-            while len(reply) <= LARGEST_REPLY:
+            while len(content) <= LARGEST_REPLY:
                 try:
-                    reply += await anext(parts)
+                    content += await anext(parts)
                 except StopAsyncIteration:
-                    return response.status_code, response.headers.get("retry-after"), bytes(reply)
+                    return self._reply(response, bytes(content))
                 except Exception as error:  # the SDK does not wrap errors while reading the body
                     raise ConnectionError from error
         raise BackendError(f"{self.name}: the answer exceeds {LARGEST_REPLY >> 20} MiB", retry=True)
+
+    def _reply(self, response: Any, content: bytes) -> Reply:
+        return Reply(response.status_code, content, self.model.key, response.headers.get("retry-after"))
 
 
 def _new_client(model: ServerModel) -> Any:

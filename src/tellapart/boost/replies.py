@@ -1,6 +1,6 @@
-"""Parses a server's reply, which is either an answer with its log-probabilities or an error.
+"""Reads a server's reply, which is either an answer with its log-probabilities or an error.
 
-An error's body shows whether it concerns this picture (`moderated`), concerns the key (``fatal``), or is temporary
+An error's body shows whether it concerns this picture (`Reply.moderation`) or the key (``fatal``), or is temporary
 (``retry``).
 """
 
@@ -10,8 +10,9 @@ import json
 import re
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from email.utils import parsedate_to_datetime
+from functools import cached_property
 from typing import Any
 
 from tellapart.boost.redaction import readable, redact
@@ -53,58 +54,145 @@ MAX_TOKENS = 1 << 53
 _MALFORMED = (ValueError, KeyError, IndexError, TypeError, AttributeError, StopIteration)
 
 
-def read_answer(status: int, retry_after: str | None, reply: bytes, key: str = "") -> Answer:
-    """Returns the answer in a reply. Raises `BackendError` if the reply contains no answer.
+@dataclass(frozen=True)
+class Reply:
+    """A server's reply. ``after``: its header Retry-After. ``key`` is redacted in answers and messages."""
 
-    Redacts ``key`` in answers and errors but does not change the answer otherwise. `answer_checks.trouble` detects bad
-    answers.
-    """
-    value = _parsed(reply)
-    status = _true_status(status, value)
-    if status == 200:
-        return _completion(value, reply, key)
-    words = _error_message(reply, key)
-    detail = f"({status}: {words})" if words else f"({status})"
-    after = seconds(retry_after)
-    if 400 <= status < 500 and _ACCOUNT.search(reply.decode("utf-8", "replace")):
-        raise BackendError(f"{_NO_CREDIT} {detail}", fatal=True)
-    if status in NOT_NOW:
-        raise BackendError(f"temporarily unavailable {detail}", retry=True, after=after or 0.0)
-    if _NO_PICTURES.search(words):
-        raise BackendError(f"the server's model does not accept pictures {detail}", fatal=True)
-    if status in LATER or status > 500:
-        raise BackendError(f"server error {detail}", retry=True, after=after)
-    if status in FOR_ALL:
-        raise BackendError(f"{FOR_ALL[status]} {detail}", fatal=True)
-    if 300 <= status < 400:
-        raise BackendError(f"the server redirects to another URL ({status}); specify that URL", fatal=True)
-    raise BackendError(f"the server rejected the request {detail}")
+    status: int
+    content: bytes
+    key: str = ""
+    after: str | None = None
 
+    def answer(self) -> Answer:
+        """Returns the answer in the reply. Raises `BackendError` if it contains no answer.
 
-def moderated(status: int, reply: bytes, key: str = "") -> str:
-    """Returns the server's message if it rejects the content of this request, otherwise ""."""
-    value = _parsed(reply)
-    error = _error(value)
-    if not error or _true_status(status, value) not in (400, 403, 422, 451):
-        return ""
-    reasons = isinstance(error.get("metadata"), dict) and error["metadata"].get("reasons")  # OpenRouter's format
-    if not reasons and not _MODERATED.search(json.dumps(error)):
-        return ""
-    return _error_message(reply, key) or "content_filter"
+        Does not change the answer, except for the key. `answer_checks.trouble` detects bad answers.
+        """
+        status, words, after = self._status, self._message, seconds(self.after)
+        if status == 200:
+            return self._completion()
+        detail = f"({status}: {words})" if words else f"({status})"
+        if 400 <= status < 500 and _ACCOUNT.search(self._text):
+            raise BackendError(f"{_NO_CREDIT} {detail}", fatal=True)
+        if status in NOT_NOW:
+            raise BackendError(f"temporarily unavailable {detail}", retry=True, after=after or 0.0)
+        if _NO_PICTURES.search(words):
+            raise BackendError(f"the server's model does not accept pictures {detail}", fatal=True)
+        if status in LATER or status > 500:
+            raise BackendError(f"server error {detail}", retry=True, after=after)
+        if status in FOR_ALL:
+            raise BackendError(f"{FOR_ALL[status]} {detail}", fatal=True)
+        if 300 <= status < 400:
+            raise BackendError(f"the server redirects to another URL ({status}); specify that URL", fatal=True)
+        raise BackendError(f"the server rejected the request {detail}")
 
+    @property
+    def moderation(self) -> str:
+        """The server's message if it rejects the content of this request, otherwise ""."""
+        metadata = self._error.get("metadata")  # OpenRouter's format
+        flagged = (isinstance(metadata, dict) and metadata.get("reasons")) or _MODERATED.search(json.dumps(self._error))
+        return (self._message or "content_filter") if flagged and self._status in (400, 403, 422, 451) else ""
 
-def refused_field(status: int, reply: bytes, sent: Sequence[str]) -> str | None:
-    """Returns which of the ``sent`` fields the server rejected: the one in the error's ``param`` or, without ``param``,
-    the first one that the error message mentions. Returns None if the error names no field.
+    def refused_field(self, sent: Sequence[str]) -> str | None:
+        """Returns which of the ``sent`` fields the server rejected: the one in the error's ``param`` or, without
+        ``param``, the first one that the error message mentions. Returns None if the error names no field.
 
-    An error about the schema means that ``response_format`` was rejected, even if the error does not name this field.
-    """
-    if status not in (400, 422):
-        return None
-    param = _error(_parsed(reply)).get("param")
-    words = param if isinstance(param, str) and param else _error_text(reply)
-    named = next((name for name in sent if re.search(rf"\b{re.escape(name)}\b", words)), None)
-    return "response_format" if named is None and "response_format" in sent and _SCHEMA.search(words) else named
+        An error about the schema means that ``response_format`` was rejected, even if the error does not name this
+        field.
+        """
+        if self.status not in (400, 422):
+            return None
+        param = self._error.get("param")
+        words = param if isinstance(param, str) and param else self._error_text
+        named = next((name for name in sent if re.search(rf"\b{re.escape(name)}\b", words)), None)
+        return "response_format" if named is None and "response_format" in sent and _SCHEMA.search(words) else named
+
+    def scores(self, text: str) -> tuple[tuple[str, float], ...]:
+        """Returns the tokens of ``text`` and their log-probabilities from vLLM's ``prompt_logprobs``. The prompt must
+        end with the text.
+
+        Returns () if the reply contains no log-probabilities, or if its tokens do not spell the text.
+        """
+        try:
+            entries = self._value.get("prompt_logprobs") or ()
+            first = [next(iter(entry.values())) for entry in entries if entry]  # the prompt's own token comes first
+            tokens = _log_probs([one for one in first if one["logprob"] is not None], "decoded_token")
+        except _MALFORMED:
+            return ()
+        spans = spelled_spans(text, [piece.encode("utf-8", "surrogateescape") for piece, _ in tokens])
+        own = [number for number, (start, end) in enumerate(spans or ()) if start < end]
+        return tokens[own[0] : own[-1] + 1] if own else ()
+
+    @property
+    def _text(self) -> str:
+        return self.content.decode("utf-8", "replace")
+
+    @cached_property
+    def _value(self) -> Any:
+        """The reply as JSON, or None if it is not JSON."""
+        try:
+            return json.loads(self.content)
+        except (ValueError, RecursionError):
+            return None
+
+    @property
+    def _error(self) -> dict[str, Any]:
+        """The ``error`` of a reply that has no choices. Empty if there is no error."""
+        value = self._value
+        error = value.get("error") if isinstance(value, dict) and not value.get("choices") else None
+        return error if isinstance(error, dict) else {"message": error} if isinstance(error, str) else {}
+
+    @property
+    def _status(self) -> int:
+        """The reply's status. If a reply with status 200 contains an error instead of choices, the error's ``code``."""
+        if self.status != 200 or not (error := self._error):
+            return self.status
+        wrong_path = "unexpected endpoint" in str(error.get("message")).lower()  # LM Studio, asked without /v1
+        code = error.get("code") or (404 if wrong_path else 500)
+        return code if type(code) is int and 400 <= code < 600 else 500
+
+    @property
+    def _message(self) -> str:
+        """The server's error message on one line. Redacts the key before shortening the message."""
+        return readable(self._error_text, self.key)[:MAX_MESSAGE_CHARACTERS]
+
+    @property
+    def _error_text(self) -> str:
+        """The error text from ``error.message`` (OpenAI), ``message`` (vLLM) or ``detail`` (FastAPI), or the whole
+        reply if it has none of these keys.
+        """
+        value = self._value
+        if value is None:
+            return self._text
+        for name in ("error", "message", "detail", "message"):
+            value = value.get(name, value) if isinstance(value, dict) else value
+        return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+    def _completion(self) -> Answer:
+        """Reads a completion. Raises a retryable error if the reply is malformed."""
+        try:
+            first, *others = [self._choice(choice) for choice in self._value["choices"]]
+            usage = self._value.get("usage")
+        except _MALFORMED:
+            quoted = readable(self._text, self.key)[:MAX_QUOTED_CHARACTERS]
+            raise BackendError(f"not a chat completion: {quoted!r}", retry=True) from None
+        read, written = (_count(usage, name) for name in ("prompt_tokens", "completion_tokens"))
+        return replace(first, prompt_tokens=read, completion_tokens=written, others=tuple(others))
+
+    def _choice(self, choice: Any) -> Answer:
+        """Reads one of the choices. Raises one of the errors in `_MALFORMED` if it is malformed."""
+        content = choice["message"]["content"]
+        finish = choice.get("finish_reason") or "stop"
+        if not content and choice["message"].get("refusal"):  # OpenAI's refusal to fill in a schema
+            finish = "refusal"
+        if isinstance(content, list):  # some servers return the content in parts
+            content = "".join(part.get("text") or "" for part in content)
+        # None means an empty answer: the model spent its tokens on reasoning, or the server's filter rejected it.
+        if not isinstance(content, str | None) or not isinstance(finish, str):
+            raise ValueError("expected text or null")
+        text = redact(content or "", self.key)
+        tokens = _log_probs((choice.get("logprobs") or {}).get("content") or (), "token") if text == content else ()
+        return Answer(text, finish=clean_text(redact(finish, self.key))[:MAX_FINISH_CHARACTERS], tokens=tokens)
 
 
 def seconds(retry_after: str | None) -> float | None:
@@ -121,59 +209,6 @@ def seconds(retry_after: str | None) -> float | None:
         except ValueError:
             return None
     return max(0.0, wait) if wait < float("inf") else None
-
-
-def read_scores(reply: bytes, text: str) -> tuple[tuple[str, float], ...]:
-    """Returns the tokens of ``text`` and their log-probabilities from vLLM's ``prompt_logprobs``. The prompt must end
-    with the text.
-
-    Returns () if the reply contains no log-probabilities, or if its tokens do not spell the text.
-    """
-    try:
-        entries = _parsed(reply).get("prompt_logprobs") or ()
-        first = [next(iter(entry.values())) for entry in entries if entry]  # the prompt's own token comes first
-        tokens = _log_probs([one for one in first if one["logprob"] is not None], "decoded_token")
-    except _MALFORMED:
-        return ()
-    spans = spelled_spans(text, [piece.encode("utf-8", "surrogateescape") for piece, _ in tokens])
-    own = [number for number, (start, end) in enumerate(spans or ()) if start < end]
-    return tokens[own[0] : own[-1] + 1] if own else ()
-
-
-def _parsed(reply: bytes) -> Any:
-    """Parses a reply as JSON. Returns None if it is not JSON."""
-    try:
-        return json.loads(reply)
-    except (ValueError, RecursionError):
-        return None
-
-
-def _completion(value: Any, reply: bytes, key: str) -> Answer:
-    """Parses a completion. Raises a retryable error if the reply is malformed."""
-    try:
-        first, *others = [_choice(choice, key) for choice in value["choices"]]
-        usage = value.get("usage")
-    except _MALFORMED:
-        quoted = readable(reply.decode("utf-8", "replace"), key)[:MAX_QUOTED_CHARACTERS]
-        raise BackendError(f"not a chat completion: {quoted!r}", retry=True) from None
-    read, written = (_count(usage, name) for name in ("prompt_tokens", "completion_tokens"))
-    return replace(first, prompt_tokens=read, completion_tokens=written, others=tuple(others))
-
-
-def _choice(choice: Any, key: str) -> Answer:
-    """Parses one of a reply's choices. Raises one of the errors in `_MALFORMED` if the choice is malformed."""
-    content = choice["message"]["content"]
-    finish = choice.get("finish_reason") or "stop"
-    if not content and choice["message"].get("refusal"):  # OpenAI's refusal to fill in a schema
-        finish = "refusal"
-    if isinstance(content, list):  # some servers return the content in parts
-        content = "".join(part.get("text") or "" for part in content)
-    # None means an empty answer: the model spent its tokens on reasoning, or the server's filter rejected the answer.
-    if not isinstance(content, str | None) or not isinstance(finish, str):
-        raise ValueError("expected text or null")
-    text = redact(content or "", key)
-    tokens = _log_probs((choice.get("logprobs") or {}).get("content") or (), "token") if text == content else ()
-    return Answer(text, finish=clean_text(redact(finish, key))[:MAX_FINISH_CHARACTERS], tokens=tokens)
 
 
 def _log_probs(entries: Any, named: str) -> tuple[tuple[str, float], ...]:
@@ -195,37 +230,3 @@ def _log_probs(entries: Any, named: str) -> tuple[tuple[str, float], ...]:
 def _count(usage: Any, name: str) -> int:
     count = usage.get(name) if isinstance(usage, dict) else None
     return count if type(count) is int and 0 <= count < MAX_TOKENS else 0
-
-
-def _true_status(status: int, value: Any) -> int:
-    """Returns the reply's status. If a reply with status 200 contains an error instead of choices, returns the error's
-    ``code``.
-    """
-    if status != 200 or not (error := _error(value)):
-        return status
-    wrong_path = "unexpected endpoint" in str(error.get("message")).lower()  # LM Studio, asked without /v1
-    code = error.get("code") or (404 if wrong_path else 500)
-    return code if type(code) is int and 400 <= code < 600 else 500
-
-
-def _error(value: Any) -> dict[str, Any]:
-    """Returns the ``error`` of a reply that has no choices. Returns an empty dict if there is no error."""
-    error = value.get("error") if isinstance(value, dict) and not value.get("choices") else None
-    return error if isinstance(error, dict) else {"message": error} if isinstance(error, str) else {}
-
-
-def _error_message(reply: bytes, key: str) -> str:
-    """Returns the server's error message on one line. Redacts the key before shortening the message."""
-    return readable(_error_text(reply), key)[:MAX_MESSAGE_CHARACTERS]
-
-
-def _error_text(reply: bytes) -> str:
-    """Returns the error text from ``error.message`` (OpenAI), ``message`` (vLLM) or ``detail`` (FastAPI). Returns the
-    whole reply if it has none of these keys.
-    """
-    value = _parsed(reply)
-    if value is None:
-        return reply.decode("utf-8", "replace")
-    for name in ("error", "message", "detail", "message"):
-        value = value.get(name, value) if isinstance(value, dict) else value
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

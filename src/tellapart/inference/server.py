@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +77,7 @@ class ServerSummary:
             found.append(
                 f"{self.unspelled:,} captions were not edited, because the server's tokens do not match their text"
             )
-        found += [f"no caption for {name}: {reason}" for name, reason in self.failed[:MAX_FAILED_LISTED]]
+        found += [f"no caption for {name}: {reason}" for name, reason in islice(self.failed, MAX_FAILED_LISTED)]
         more = len(self.failed) - MAX_FAILED_LISTED
         return [*found, f"no caption for {more:,} other pictures"] if more > 0 else found
 
@@ -90,7 +91,7 @@ class ServerSummary:
             )
         if self.failed and not self.written and not self.already:
             raise TellapartError(
-                f"none of the {len(self.failed):,} answers is a usable caption ({self.failed[0][1]}); "
+                f"none of the {len(self.failed):,} answers is a usable caption ({next(iter(self.failed))[1]}); "
                 "try another ?prompt=, model or --max-tokens"
             )
 

@@ -178,7 +178,7 @@ def seeded(picture: BytesPicture, seed: int | None) -> Item:
 
 
 def _unreadable(skipped: Skipped) -> UsageError:
-    return UsageError(f"the picture cannot be read: {skipped[0][1] if skipped else 'unknown'}")
+    return UsageError(f"the picture cannot be read: {next(iter(skipped), ('', 'unknown'))[1]}")
 
 
 def plain_pictures() -> list[Item]:
