@@ -54,7 +54,7 @@ def test_a_caption_that_was_not_finished_is_none(server: FaultServer, tmp_path: 
     server.finish = finish
     summary = caption(server, tmp_path / "a.jsonl")
     assert (summary.written, len(summary.failed)) == (0, COUNT)
-    assert ("truncated after 60 tokens" if "max" in finish.lower() else f"'{finish}'") in summary.failed[0][1]
+    assert ("truncated after 60 tokens" if "max" in finish.lower() else f"'{finish}'") in next(iter(summary.failed))[1]
     with pytest.raises(TellapartError, match="none of the 4 answers is a usable caption"):
         summary.refuse_unanswered()
 
@@ -233,7 +233,7 @@ def test_a_flagged_picture_is_one_picture_without_a_caption(
     server.errors = errors
     summary = caption(server, tmp_path / "a.jsonl", concurrency=1)
     assert (summary.written, len(summary.failed), summary.unanswered) == (COUNT - 1, 1, 0)
-    assert error["error"]["message"] in summary.failed[0][1]
+    assert error["error"]["message"] in next(iter(summary.failed))[1]
 
 
 def test_a_403_after_answers_is_about_its_picture_and_before_them_about_the_key(server: FaultServer) -> None:
