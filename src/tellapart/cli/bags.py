@@ -442,7 +442,7 @@ def table(mined: MinedBags) -> rich.table.Table:
 def card_table(card: Card) -> rich.table.Table:
     """Returns a card as a table."""
     title = f"{card.name}: {card.file.header.pictures:,} pictures"
-    return table_of(benchmark_card.COLUMNS, map(benchmark_card.cells, card.sizes), title)
+    return table_of(benchmark_card.COLUMNS, [own.cells() for own in card.sizes], title)
 
 
 def write_card(card: Card, folder: Path) -> None:
