@@ -20,7 +20,6 @@ from replication import cores
 from replication.worker_pool import single_threaded_workers, until_interrupted
 from tellapart.data.caption_files import read_caption_file
 from tellapart.evaluation.evaluate import evaluate
-from tellapart.evaluation.metric_of_key import describe
 from tellapart.features.store import FeatureStore
 from tellapart.metrics.results import Results
 from tellapart.models.devices import resolve_device
@@ -80,7 +79,7 @@ def run_photos(seeds: Sequence[int] = (0,), settings: Sequence[str] = (), page: 
     captions |= {arm: [captions_of(run, "after") for run in own] for arm, own in runs.items()}
     results = measure(captions, runs[RETRIEVAL][0])
     page = page or Path("runs") / "photos.html"
-    build_report([runs[arm][0].folder for arm in ARMS], page, describe=describe)
+    build_report([runs[arm][0].folder for arm in ARMS], page)
     return Photos(tuple(seeds), results, runs, page)
 
 

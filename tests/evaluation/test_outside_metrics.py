@@ -13,7 +13,10 @@ from command_line import Cli
 from tellapart.errors import UsageError
 from tellapart.evaluation.evaluate import evaluate
 from tellapart.evaluation.metric_list import list_metrics, metric_markdown
-from tellapart.evaluation.metric_of_key import describe
+from tellapart.evaluation.metrics.recall import mean_rank
+from tellapart.evaluation.selected_caption import with_choices
+from tellapart.metrics.metric_info import Candidates
+from tellapart.metrics.registry import METRICS
 from tellapart.utils import allowed_code
 
 DOCS = Path(__file__).parent.parent.parent / "docs" / "reference" / "metrics.md"
@@ -151,19 +154,24 @@ def test_the_table_in_the_docs_is_the_registry() -> None:
     assert table.strip() == metric_markdown(list_metrics()).strip(), "type: python tools/metric_table.py"
 
 
-@pytest.mark.parametrize(
-    ("key", "label", "direction"),
-    [
-        ("bleu4", "BLEU-4", "higher"),
-        ("recall@1.random100", "R@1 among 100 consecutive pictures", "higher"),
-        ("recall@5.lookalike@second", "R@5 among look-alikes, scorer “second”", "higher"),
-        ("mean_rank.bag3", "mean rank among the 3 pictures in a bag", "lower"),
-        ("cider.oracle", "CIDEr, best caption", "higher"),
-        ("cider.best@second", "CIDEr, the scorer’s choice, scorer “second”", "higher"),
-        ("ppl", "perplexity", None),
-        ("no_such_metric", "no such metric", None),
-    ],
-)
-def test_every_key_of_results_has_a_label_and_a_direction(key: str, label: str, direction: str | None) -> None:
-    info = describe(key)
-    assert (info.label, info.direction) == (label, direction)
+def test_variants_and_additional_scorers_have_a_label_and_a_direction() -> None:
+    cider = METRICS.builtin()["cider"]
+    infos = [
+        METRICS.builtin()["bleu4"].info(),
+        METRICS.builtin()["recall@1.random100"].info(),
+        METRICS.builtin()["recall@5.lookalike"].info(scorer="second"),
+        mean_rank("bag3").info(Candidates(3, 3, 2.0)),
+        *(choice.info() for choice in with_choices(cider)),
+        with_choices(cider)[1].info(scorer="second"),
+        METRICS.builtin()["ppl"].info(),
+    ]
+    assert [(info.label, info.direction) for info in infos] == [
+        ("BLEU-4", "higher"),
+        ("R@1 among 100 consecutive pictures", "higher"),
+        ("R@5 among look-alikes, scorer “second”", "higher"),
+        ("mean rank among the 3 pictures in a bag", "lower"),
+        ("CIDEr, best caption", "higher"),
+        ("CIDEr, the scorer’s choice", "higher"),
+        ("CIDEr, the scorer’s choice, scorer “second”", "higher"),
+        ("perplexity", None),
+    ]

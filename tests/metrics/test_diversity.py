@@ -12,7 +12,6 @@ import pytest
 from tellapart.data.caption_alignment import align_lists
 from tellapart.errors import UsageError
 from tellapart.evaluation.evaluate import evaluate
-from tellapart.evaluation.metric_of_key import describe
 from tellapart.evaluation.options import EvalOptions
 from tellapart.evaluation.run_eval import run_eval
 from tellapart.metrics import bleu, cider_d, div1, div2, length, lexical_diversity, mbleu, ptb_tokenize
@@ -217,7 +216,8 @@ def test_the_oracle_is_the_best_of_a_pictures_captions() -> None:
     own = results.systems["s"]
     assert own["cider.oracle"].value == pytest.approx(100 * np.max(slots, axis=0).mean())
     assert own["cider"].value == pytest.approx(100 * np.mean(slots)) and own["cider"].value < own["cider.oracle"].value
-    assert describe("cider.oracle").label == "CIDEr, best caption" and describe("cider.oracle").direction == "higher"
+    info = results.metrics["cider.oracle"]
+    assert info.label == "CIDEr, best caption" and info.direction == "higher"
     assert "best-of-captions,mean-of-pictures|" in results.signatures["cider.oracle"]
     assert "|captions:3|" in results.signatures["cider.oracle"]
     alone = {"s": {key: texts[0] for key, texts in captions.items()}}

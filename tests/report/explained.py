@@ -1,21 +1,19 @@
-"""Reports as the commands build them: with the registry's words for metrics."""
+"""Results and metrics with the registry's descriptions, as evaluations store them."""
 
-from functools import partial
 from typing import Any
 
-from tellapart import report
-from tellapart.evaluation.metric_of_key import describe
 from tellapart.metrics.metric_info import MetricInfo
+from tellapart.metrics.registry import METRICS
+from tellapart.metrics.result_keys import parse_key
 from tellapart.metrics.results import Results
-from tellapart.report import folder, shown_metric
-
-build_report = partial(report.build_report, describe=describe)
-read_run = partial(folder.read_run, describe=describe)
+from tellapart.report import shown_metric
 
 
 def info(key: str) -> MetricInfo:
     """What the registry says of a key of results."""
-    return describe(key)
+    parsed = parse_key(key)
+    metric = METRICS.builtin().get(parsed.base)
+    return metric.info(parsed.candidates, parsed.scorer) if metric else MetricInfo(key.replace("_", " "))
 
 
 def made_results(**fields: Any) -> Results:
@@ -26,5 +24,5 @@ def made_results(**fields: Any) -> Results:
 
 
 def described(key: str) -> shown_metric.ShownMetric:
-    """The metric of a key whose results say nothing of it."""
+    """The metric of a key, with the registry's words."""
     return shown_metric.describe(key, info=info(key))

@@ -5,10 +5,15 @@ from __future__ import annotations
 import json
 import math
 import random
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from explained import info
 from PIL import Image, ImageDraw
+
+from tellapart.metrics.metric_info import Candidates
+from tellapart.metrics.registry import METRICS as REGISTRY
 
 COLOURS = {"red": "#c8402f", "blue": "#2f5fb3", "green": "#3b8f57", "yellow": "#e3b23c", "purple": "#7b4fa0"}
 GROUNDS = {"sand": "#ead9b5", "snow": "#eef2f5", "grass": "#b9d3a0", "night": "#2b3350"}
@@ -75,7 +80,12 @@ def results(names: tuple[str, str] = ("before", "after"), shift: float = 0.0) ->
     sizes = {key: 100 if "random" in key else 10 for key in recalls}
     candidates = {key: {"fewest": size, "most": size, "chance": 100 / size} for key, size in sizes.items()}
     pictures = {"n": 500, "ids": "5ce7e500aa11bb22"}
-    parts = {"systems": systems, "pairs": pairs, "signatures": signatures, "notes": notes}
+    described = {key: asdict(info(key)) for key in METRICS}
+    for key, size in sizes.items():
+        metric = REGISTRY.builtin()[key.partition("@judge")[0]]
+        among = Candidates(size, size, 100 / size)
+        described[key] = asdict(metric.info(among, "judge" if "@judge" in key else ""))
+    parts = {"metrics": described, "systems": systems, "pairs": pairs, "signatures": signatures, "notes": notes}
     return {**parts, "pictures": pictures, "candidates": candidates}
 
 

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 from chromium import NEEDS_CHROMIUM, chromium
-from explained import build_report
 from sample_run import change, make_run, write
+
+from tellapart.report import build_report
 
 pytestmark = NEEDS_CHROMIUM
 ATTACK = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"

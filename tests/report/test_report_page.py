@@ -11,12 +11,12 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from explained import build_report
 from page_reader import Element, read_page
 from PIL import Image, ImageChops
 from sample_run import METRICS, PICKS, change, log_lines, make_run, results, write
 
 from tellapart.errors import TellapartError, UsageError
+from tellapart.report import build_report
 
 NASTY = '<script>document.title="owned"</script> "quoted" & \'single\' שלום 🦊 \u202e\x00 \ud800 </style>'
 

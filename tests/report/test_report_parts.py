@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from explained import described, made_results, read_run
+from explained import described, made_results
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sample_run import results
@@ -18,6 +18,7 @@ from tellapart.metrics.intervals import Interval
 from tellapart.metrics.paired_tests import Difference
 from tellapart.metrics.results import Results, SystemPair
 from tellapart.report.curves import CURVE, Chart, charts, thin
+from tellapart.report.folder import read_run
 from tellapart.report.headline import headline
 from tellapart.report.number_text import format_number
 from tellapart.report.page import duration, moment

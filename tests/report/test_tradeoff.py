@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from explained import build_report, read_run
 from page_reader import read_page
 from sample_run import make_run
 
+from tellapart.report import build_report
+from tellapart.report.folder import read_run
 from tellapart.report.trade_off import VALIDATIONS, trade_off
 
 
@@ -56,16 +57,12 @@ def test_recall_against_cider_over_the_course_of_several_runs(tmp_path: Path) ->
     assert len(alone) == 1 and len(alone[0].all("svg")[0].all("g", class_="course")) == 1
 
 
-def test_runs_that_logged_no_cider_are_drawn_by_their_tests(tmp_path: Path) -> None:
-    runs = [make_run(tmp_path / name, name=name, shift=shift) for name, shift in (("a", 0.0), ("b", 5.0), ("c", 0.0))]
-    (runs[2] / "results.json").unlink()
+def test_runs_that_logged_no_cider_are_named_and_not_drawn(tmp_path: Path) -> None:
+    runs = [logged(tmp_path / "a", "a", 4), make_run(tmp_path / "b", name="b")]
     (section,) = read_page(build_report(runs, tmp_path / "page.html")).all("section", class_="trade")
-    courses = section.all("svg")[0].all("g", class_="course")
-    assert [len(course.all("circle")) for course in courses] == [2, 2]
-    assert courses[1].all("title")[1].text == "b, after: R@1 among 10 look-alikes 73.04, CIDEr 0.733"
-    assert "on the test pictures" in section.text and "Not drawn because one of the two metrics is" in section.text
-    assert not read_page(build_report(runs[:1])).all("section", class_="trade"), "its table has the two points"
-    assert not read_page(build_report(runs[2:])).all("section", class_="trade")
+    assert len(section.all("svg")[0].all("g", class_="course")) == 1
+    assert "Not drawn because one of the two metrics is missing: b." in section.text
+    assert not read_page(build_report(runs[1:])).all("section", class_="trade")
 
 
 def test_runs_that_were_validated_otherwise_are_not_drawn_together(tmp_path: Path) -> None:

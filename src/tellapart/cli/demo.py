@@ -21,7 +21,6 @@ from rich.console import RenderableType
 from tellapart.cli.app import TRAINING, App
 from tellapart.cli.options import Device, Json, RecipePrecision, precision_settings
 from tellapart.cli.output import show
-from tellapart.evaluation.metric_of_key import describe
 from tellapart.report.folder import read_run
 from tellapart.report.verdict import compare
 from tellapart.utils.messages import say
@@ -120,7 +119,7 @@ def draw(image: Image.Image, columns: int = 40) -> None:
 def summary(folder: Path) -> RenderableType:
     """Returns a table of the five main changes, and the path of the report that contains all of them."""
 
-    results = read_run(folder, describe).results
+    results = read_run(folder).results
     comparison = compare(results) if results is not None else None
     if comparison is None:
         return "there is nothing to compare"

@@ -23,7 +23,6 @@ from tellapart.errors import UsageError
 from tellapart.evaluation.changes import Changes, OnlyRight, check_top, find_falls, find_only_right
 from tellapart.evaluation.facts import check_tagger
 from tellapart.evaluation.matching import match_files, read_references
-from tellapart.evaluation.metric_of_key import describe
 from tellapart.evaluation.prepare import lists_of, references_of
 from tellapart.report import build_report
 from tellapart.report.token_losses import draw_token_losses
@@ -48,7 +47,7 @@ def report(
         out: Output page. Default: RUN/report.html.
     """
 
-    page = build_report(runs, out, describe=describe)
+    page = build_report(runs, out)
     with stdout_errors():
         print(for_terminal(str(page)))
 

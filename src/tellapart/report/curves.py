@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from tellapart.metrics.registry import METRICS
+from tellapart.metrics.result_keys import parse_key
 from tellapart.report.plot import Plot, PlotFrame, padded, value_text
 from tellapart.report.training_log import TrainingLog
 
@@ -108,9 +110,10 @@ def charts(log: TrainingLog) -> tuple[list[Chart], list[Chart]]:
     """
     recalls = sorted((key for key in log.validation if key.startswith("recall@1")), key=lambda key: key.count("random"))
     leading = recalls[:1] or [key for key in ("loss",) if key in log.validation]
+    known = METRICS.builtin()
     validation = {
         key: Chart(
-            f"Validation {'R@1' if key == 'recall@1' else log.labels.get(key, key)}",
+            f"Validation {known[key].info(parse_key(key).candidates).label if key in known else key}",
             series,
             log.best_step if log.best_step in series else None,
         )

@@ -10,14 +10,12 @@ from typing import TypeVar
 from pydantic import Field, ValidationError
 
 from tellapart.errors import UsageError
-from tellapart.metrics.metric_info import Candidates, MetricInfo
 from tellapart.metrics.results import Results
 from tellapart.report.gallery import Gallery, LenientModel
 from tellapart.report.training_log import TrainingLog, read_log
 from tellapart.utils.strict_json import parse_json
 
 EXPECTED = "expected a run folder, which contains run.json; use tellapart report RUN"
-Describe = Callable[[str, Candidates | None], MetricInfo]  # describes the metric that a key in the results stands for
 T = TypeVar("T")
 
 
@@ -71,17 +69,8 @@ class RunFolder:
         return None
 
 
-def unexplained(key: str, candidates: Candidates | None) -> MetricInfo:
-    """Uses the key itself as the label of a metric that has no description."""
-    return MetricInfo(key.replace("_", " "), "no description available")
-
-
-def read_run(path: Path, describe: Describe = unexplained) -> RunFolder:
-    """Reads the run folder ``path``. If it is not a run folder, raises a `UsageError` that says what is missing.
-
-    ``describe``: describes validation keys, and metrics that the results do not describe. This is usually
-    `evaluation.metric_of_key.describe`, which uses the registry.
-    """
+def read_run(path: Path) -> RunFolder:
+    """Reads the run folder ``path``. If it is not a run folder, raises a `UsageError` that says what is missing."""
     file = path / "run.json"
     if not path.exists():
         raise UsageError(f"{path} does not exist; {EXPECTED}")
@@ -101,10 +90,6 @@ def read_run(path: Path, describe: Describe = unexplained) -> RunFolder:
         "gallery.json", "the look-alike pictures", lambda text: Gallery.model_validate(parse_json(text))
     )
     run.log = read_log(path / "log.jsonl", run.gaps)
-    run.log.labels = {key: describe(key, None).label for key in run.log.validation}
-    if (found := run.results) is not None:
-        for key in {key for system in found.systems.values() for key in system} - set(found.metrics):
-            found.metrics[key] = describe(key, found.candidates.get(key))
     return run
 
 

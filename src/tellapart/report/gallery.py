@@ -83,12 +83,6 @@ class SetAnswer(LenientModel):
     scores: dict[str, float | None] = {}
     picked: str | None = None
 
-    @property
-    def pick(self) -> str | None:
-        """Returns the candidate that was retrieved. If none is stored, returns the candidate with the highest score."""
-        scores = {id: x for id, x in self.scores.items() if x is not None and math.isfinite(x)}
-        return max(scores, key=lambda id: scores[id], default=None) if self.picked is None else self.picked
-
     def score(self, id: str) -> str:
         """Formats a candidate's score: few decimals for large scores, but enough to distinguish the two best ones. A
         missing score becomes ``–``.
@@ -143,7 +137,7 @@ class LookalikeSet(LenientModel):
 
     def takers(self, id: str) -> list[str]:
         """Returns the systems for whose captions the scorer retrieved this look-alike instead of the target."""
-        return [name for name, answer in self.answers.items() if answer.pick == id != self.target]
+        return [name for name, answer in self.answers.items() if answer.picked == id != self.target]
 
     def rival(self, answer: SetAnswer) -> str | None:
         """Returns the look-alike with the highest score, or None if no look-alike has a score."""
@@ -181,7 +175,7 @@ class GalleryView:
 
     def outcome(self, one: LookalikeSet) -> str:
         """Returns a key in `labels`, which is "open" if the scorer retrieved nothing for one of the systems."""
-        picks = [one.systems[name].pick if name in one.systems else None for name in self.pair]
+        picks = [one.systems[name].picked if name in one.systems else None for name in self.pair]
         if None in picks:
             return "open"
         before, after = picks[0] == one.target, picks[-1] == one.target

@@ -14,7 +14,7 @@ from tellapart.errors import UsageError
 from tellapart.metrics.results import Results
 from tellapart.report.album import Album
 from tellapart.report.curves import CURVE, charts
-from tellapart.report.folder import Describe, RunFolder, read_run, unexplained
+from tellapart.report.folder import RunFolder, read_run
 from tellapart.report.gallery import view_gallery
 from tellapart.report.headline import headline
 from tellapart.report.number_text import format_number
@@ -29,16 +29,15 @@ from tellapart.utils.outputs import check_output, write_output
 KEPT_START = "Validation selected step 0, so the saved model has the initial weights."
 
 
-def build_report(runs: Sequence[Path], out: Path | None = None, *, describe: Describe = unexplained) -> Path:
+def build_report(runs: Sequence[Path], out: Path | None = None) -> Path:
     """Writes one HTML page about ``runs`` (run folders) and returns its path.
 
     ``out`` defaults to ``report.html`` in the run folder, or in the current folder if there are several runs. The file
-    is replaced atomically, so that readers never see a partial page. For ``describe``, see `read_run`. Raises
-    `UsageError` if a path is not a run folder, and `TellapartError` if the page cannot be written.
+    is replaced atomically, so that readers never see a partial page. Raises `UsageError` if a path is not a run folder, and `TellapartError` if the page cannot be written.
     """
     if not runs:
         raise UsageError("no run specified; use tellapart report RUN")
-    folders = [read_run(Path(path), describe) for path in runs]
+    folders = [read_run(Path(path)) for path in runs]
     default = (folders[0].path if len(folders) == 1 else Path()) / "report.html"
     own = len(folders) == 1 and not out
     out = Path(out) if out else default

@@ -17,7 +17,6 @@ class TrainingLog:
 
     training: dict[str, Series] = field(default_factory=dict)
     validation: dict[str, Series] = field(default_factory=dict)
-    labels: dict[str, str] = field(default_factory=dict)  # labels of the validation keys
     best_step: int | None = None
     validated: int | None = None  # number of validation pictures
 

@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 
 from tellapart.errors import UsageError
-from tellapart.evaluation.metric_of_key import describe
 from tellapart.models import collectives, ranks
 from tellapart.models.names import RUNS
 from tellapart.recipe.reading import read_recipe
@@ -169,7 +168,7 @@ def complete(run: Run, evaluate: bool, adopted: Mapping[str, Path], overwrite: b
         final_evaluation(setup, run)
     run.finish(seconds=round(run.info.get("seconds", 0) + time.monotonic() - started, 1))
     if evaluate:
-        build_report([run.folder], describe=describe)
+        build_report([run.folder])
 
 
 def train_upstream(setup: TrainingSetup) -> None:
