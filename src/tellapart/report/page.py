@@ -33,7 +33,8 @@ def build_report(runs: Sequence[Path], out: Path | None = None) -> Path:
     """Writes one HTML page about ``runs`` (run folders) and returns its path.
 
     ``out`` defaults to ``report.html`` in the run folder, or in the current folder if there are several runs. The file
-    is replaced atomically, so that readers never see a partial page. Raises `UsageError` if a path is not a run folder, and `TellapartError` if the page cannot be written.
+    is replaced atomically, so that readers never see a partial page. Raises `UsageError` if a path is not a run folder,
+    and `TellapartError` if the page cannot be written.
     """
     if not runs:
         raise UsageError("no run specified; use tellapart report RUN")
