@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cached_property
 from types import SimpleNamespace
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 import transformers
@@ -13,8 +13,6 @@ from tellapart.models.devices import resolve_device
 from tellapart.models.digests import weights_fingerprint
 from tellapart.models.precision import dtype_of, exact_precision
 from tellapart.models.saved import checked_model_folder, loading_errors
-
-T = TypeVar("T")
 
 
 class HashedModel:

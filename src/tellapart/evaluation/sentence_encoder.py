@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,19 +11,19 @@ import torch
 import transformers
 
 from tellapart.errors import UsageError
-from tellapart.evaluation.text_encoder import BaseEncoder, load_text_encoder
+from tellapart.evaluation.text_encoder import TextEncoder, load_text_encoder
 from tellapart.models.names import model_folder
 from tellapart.utils.strict_json import parse_json
 
 
-class SentenceEncoder(BaseEncoder):
+class SentenceEncoder(TextEncoder):
     """An encoder that returns one vector per text: the mean of the token states, or the first token's state.
 
     ``pooling``: "mean", or "cls" if the folder's ``1_Pooling/config.json`` (from sentence-transformers) says so.
     """
 
-    def __init__(self, model: Any, tokenizer: Any, name: str, window: int, pooling: str = "mean") -> None:
-        super().__init__(model, tokenizer, name, window)
+    def __init__(self, model: Any, tokenizer: Any, name: str, pooling: str = "mean") -> None:
+        super().__init__(model, tokenizer, name)
         self.pooling = pooling
 
     @property
@@ -32,16 +32,13 @@ class SentenceEncoder(BaseEncoder):
         return f"pooling:{self.pooling}|model:{self.name_and_hash}"
 
     def features(self, texts: Sequence[str]) -> np.ndarray:
-        """Computes L2-normalized features N×D, float32. Batches texts of similar length."""
-
-        def pooled(output: Any, mask_BT: torch.Tensor) -> Iterable[np.ndarray]:
-            state_BTD = output.last_hidden_state.float()
-            weight_BT1 = mask_BT[..., None].float()
-            mean_BD = (state_BTD * weight_BT1).sum(1) / weight_BT1.sum(1).clamp(min=1)
-            pooled_BD = state_BTD[:, 0] if self.pooling == "cls" else mean_BD
-            return torch.nn.functional.normalize(pooled_BD, dim=-1).cpu().numpy()
-
-        return np.stack(self.encode_rows(self.cut_to_window(list(texts)), "encoding queries and captions", pooled))
+        """Computes L2-normalized features N×D, float32."""
+        rows = self.cut_to_window(list(texts))
+        states = self.states(rows, "encoding queries and captions", lambda output: output.last_hidden_state)
+        count = 1 if self.pooling == "cls" else None  # number of tokens
+        pooled = {number: state_TD[:count].mean(0) for number, state_TD in states}
+        pooled_ND = torch.stack([pooled[number] for number in range(len(rows))])
+        return torch.nn.functional.normalize(pooled_ND, dim=-1).numpy()
 
 
 def load_sentence_encoder(name: str, device: str | torch.device = "auto", precision: str = "auto") -> SentenceEncoder:
@@ -57,14 +54,11 @@ def load_sentence_encoder(name: str, device: str | torch.device = "auto", precis
     found = transformers.utils.cached_file(
         model_folder(name, "sentence encoder"), "1_Pooling/config.json", _raise_exceptions_for_missing_entries=False
     )
-    pooling = "mean"
+    ways = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
+    used = ["pooling_mode_mean_tokens"]
     if found is not None:
         settings = parse_json(Path(found).read_text(encoding="utf-8"))
         used = [key for key, value in settings.items() if key.startswith("pooling_mode_") and value is True]
-        ways = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
-        if len(used) != 1 or used[0] not in ways:
-            raise UsageError(
-                f"{found} uses the pooling {', '.join(used) or 'nothing'}; expected one of {', '.join(ways)}"
-            )
-        pooling = ways[used[0]]
-    return SentenceEncoder(base.model, base.tokenizer, base.name, base.window, pooling)
+    if len(used) != 1 or used[0] not in ways:
+        raise UsageError(f"{found} uses the pooling {', '.join(used) or 'nothing'}; expected one of {', '.join(ways)}")
+    return SentenceEncoder(base.model, base.tokenizer, base.name, ways[used[0]])

@@ -1,16 +1,17 @@
-"""A transformers encoder of texts, for BERTScore."""
+"""A transformers encoder of texts, for BERTScore and for sentence features."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 import transformers
+from torch.nn.utils.rnn import pad_sequence
 
 from tellapart.errors import UsageError
-from tellapart.evaluation.hashed_model import HashedModel, T, load_text_model
+from tellapart.evaluation.hashed_model import HashedModel, load_text_model
 from tellapart.metrics.bert_score import TokenFeatures
 from tellapart.utils.progress import track
 
@@ -27,42 +28,8 @@ _LAYERS = {
 _BATCH = 64
 
 
-class BaseEncoder(HashedModel):
-    """A text encoder."""
-
-    def encode_rows(
-        self, rows: list[list[int]], label: str, read: Callable[[Any, torch.Tensor], Iterable[T]], **asked: bool
-    ) -> list[T]:
-        """Returns what ``read(output, mask_BT)`` yields for each row of tokens. Batches rows of similar length.
-
-        ``asked``: additional arguments for the model.
-        """
-        pad = self.tokenizer.pad_token_id or 0
-        order = sorted(range(len(rows)), key=lambda number: len(rows[number]))
-        found: dict[int, T] = {}
-        starts = range(0, len(order), _BATCH)
-        for start in track(starts, len(starts), f"{label} ({_BATCH} texts per step)"):
-            numbers = order[start : start + _BATCH]
-            token_RT = [torch.tensor(rows[number]) for number in numbers]
-            ids_BT = torch.nn.utils.rnn.pad_sequence(token_RT, batch_first=True, padding_value=pad)
-            length_B1 = torch.tensor([[len(rows[number])] for number in numbers])
-            mask_BT = (torch.arange(ids_BT.shape[1]) < length_B1).long()
-            ids_BT, mask_BT = ids_BT.to(self.device), mask_BT.to(self.device)
-            with torch.inference_mode():
-                output = self.model(input_ids=ids_BT, attention_mask=mask_BT, **asked)
-                found.update(zip(numbers, read(output, mask_BT), strict=True))
-        return [found[number] for number in range(len(rows))]
-
-    def cut_to_window(self, texts: list[str]) -> list[list[int]]:
-        """Tokenizes texts and truncates them to ``window`` tokens. Counts truncated texts in ``cut_texts``."""
-        sizes = [len(row) for row in self.tokenizer(texts, truncation=False, verbose=False)["input_ids"]]
-        self.cut_texts += sum(size > self.window for size in sizes)
-        rows: list[list[int]] = self.tokenizer(texts, truncation=True, max_length=self.window)["input_ids"]
-        return rows
-
-
-class TextEncoder(BaseEncoder):
-    """An encoder for BERTScore. ``layer``: the layer whose hidden states are used; 0 means the embeddings."""
+class TextEncoder(HashedModel):
+    """An encoder of texts. ``layer``: the layer whose hidden states BERTScore uses; 0 means the embeddings."""
 
     def __init__(self, model: Any, tokenizer: Any, name: str, *, layer: int | None = None) -> None:
         config = model.config
@@ -81,28 +48,53 @@ class TextEncoder(BaseEncoder):
         return f"layer:{self.layer}|idf:none|rescaled:no|model:{self.name_and_hash}"
 
     def token_features(self, texts: Sequence[str]) -> list[TokenFeatures]:
-        """Computes each text's L2-normalized token features and their weights. Batches texts of similar length."""
+        """Computes each text's L2-normalized token features and their weights."""
         rows = self._rows(texts)
-
-        def states(output: Any, mask_BT: torch.Tensor) -> Iterable[np.ndarray]:
-            state_BTD = torch.nn.functional.normalize(output.hidden_states[self.layer].float(), dim=-1).cpu().numpy()
-            return (state_TD[:length] for state_TD, length in zip(state_BTD, mask_BT.sum(1).tolist(), strict=True))
-
+        state_of = dict(self.states(rows, "BERTScore", lambda output: output.hidden_states[self.layer]))
         unweighted = {self.tokenizer.cls_token_id, self.tokenizer.sep_token_id}
         return [
-            TokenFeatures(state_TD, np.array([token not in unweighted for token in row], dtype=float))
-            for row, state_TD in zip(
-                rows, self.encode_rows(rows, "BERTScore", states, output_hidden_states=True), strict=True
+            TokenFeatures(
+                torch.nn.functional.normalize(state_of[number], dim=-1).numpy(),
+                np.array([token not in unweighted for token in row], dtype=float),
             )
+            for number, row in enumerate(rows)
         ]
 
     def _rows(self, texts: Sequence[str]) -> list[list[int]]:
-        if not texts:
-            return []
         # A leading space makes RoBERTa treat the first word like later words (as in the bert-score package).
         front = " " if self.model.config.model_type == "roberta" else ""
         stripped = [text.strip() for text in texts]
         return self.cut_to_window([front + text if text else text for text in stripped])
+
+    def cut_to_window(self, texts: list[str]) -> list[list[int]]:
+        """Tokenizes texts and truncates them to ``window`` tokens. Counts truncated texts in ``cut_texts``."""
+        if not texts:
+            return []
+        sizes = [len(row) for row in self.tokenizer(texts, truncation=False, verbose=False)["input_ids"]]
+        self.cut_texts += sum(size > self.window for size in sizes)
+        rows: list[list[int]] = self.tokenizer(texts, truncation=True, max_length=self.window)["input_ids"]
+        return rows
+
+    def states(
+        self, rows: Sequence[Sequence[int]], label: str, layer: Callable[[Any], torch.Tensor]
+    ) -> Iterator[tuple[int, torch.Tensor]]:
+        """Yields the number of each row of tokens, and its states T×D, on the CPU in float32. Batches rows of similar
+        length, and therefore yields them in another order.
+
+        layer: selects the states from the model's output.
+        """
+        order = sorted(range(len(rows)), key=lambda number: len(rows[number]))
+        starts = range(0, len(order), _BATCH)
+        for start in track(starts, len(starts), f"{label} ({_BATCH} texts per step)"):
+            numbers = order[start : start + _BATCH]
+            batch = [torch.tensor(rows[number]) for number in numbers]
+            ids_BT = pad_sequence(batch, True, self.tokenizer.pad_token_id or 0).to(self.device)
+            mask_BT = pad_sequence([torch.ones_like(row_T) for row_T in batch], True).to(self.device)
+            with torch.inference_mode():
+                output = self.model(input_ids=ids_BT, attention_mask=mask_BT, output_hidden_states=True)
+                state_BTD = layer(output).float().cpu()
+            for number, row_T, state_TD in zip(numbers, batch, state_BTD, strict=True):
+                yield number, state_TD[: len(row_T)]
 
 
 def load_text_encoder(
