@@ -154,7 +154,7 @@ def test_confidences_of_a_file_with_one_caption_per_picture(cli: Cli, tmp_path: 
     assert "repeats ids, or one written by tellapart caption --claims" in cli(*command, "calibration").line
     wrong = [{**rows[0], "claims": [claim(75, "ball")]}, rows[1]]
     (tmp_path / "plain.jsonl").write_text("".join(json.dumps(row) + "\n" for row in wrong))
-    assert "plain.jsonl, record 1: expected claims such as {'kind'" in cli(*command, "calibration").line
+    assert "plain.jsonl, line 1: expected claims such as {'kind'" in cli(*command, "calibration").line
 
 
 def test_captions_without_any_stored_confidence_have_no_number(cli: Cli, tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ from tellapart.data.pictures import is_clip
 from tellapart.evaluation import candidate_sets, retrieval
 from tellapart.evaluation.candidate_sets import CandidateSets
 from tellapart.evaluation.clip_frames import frames_seen
-from tellapart.evaluation.clip_inputs import ClipInputs
 from tellapart.evaluation.digests import short_digest
 from tellapart.evaluation.eval_inputs import EvalInputs
 from tellapart.evaluation.facts.coco_instances import names_in
@@ -198,12 +197,6 @@ class EvalContext:
     def long_note(self) -> str | None:
         """Returns a note on texts that exceeded the scorer's window, or None if all texts fit."""
         return None if self.kept("texts") is None else self.texts.long_note()
-
-    @property
-    def clips(self) -> ClipInputs:
-        """Returns the evaluation's clips, which compute frame features and EMScore."""
-        items, references = self.items or (), self.references or ()
-        return self.once("clips", lambda: ClipInputs(items, self.texts, references, self.inputs.emscore_idf, self.once))
 
     @property
     def of_clips(self) -> bool:

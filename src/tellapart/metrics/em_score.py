@@ -1,6 +1,6 @@
 """EMScore (Shi et al. 2022): how well a caption matches the frames of a clip, as a whole and word by word.
 
-The functions are pure and take arrays with L2-normalized rows. `tellapart.evaluation.clip_inputs` provides the
+The functions are pure and take arrays with L2-normalized rows. `tellapart.evaluation.metrics.em_score` provides the
 features.
 """
 

@@ -9,7 +9,7 @@ caption --claims`` stored for the claim.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
@@ -19,8 +19,8 @@ import numpy as np
 
 from tellapart.evaluation.context import UNSTATED, EvalContext
 from tellapart.evaluation.facts import check_tagger
-from tellapart.language.distinct_claims import Judged, confidences, judged_by_references
-from tellapart.metrics.corpus_scores import Bounds, Measurement, Sums
+from tellapart.language.distinct_claims import confidences, judged_by_references
+from tellapart.metrics.corpus_scores import Measurement, Sums
 from tellapart.metrics.metric import CaptionSetMetric
 from tellapart.metrics.metric_info import CLOSE, TRUTH
 from tellapart.metrics.registry import metric
@@ -31,30 +31,6 @@ from tellapart.utils.progress import track
 BINS = 10  # bins of equal width, for the expected calibration error
 Claims = Sequence[tuple[float, bool]]  # (confidence, truth value) of each distinct claim about a picture
 Key = TypeVar("Key", bound=Hashable)
-Judge = Callable[[EvalContext, list[list[str]]], list[list[Judged]]]
-
-
-def by_references(context: EvalContext, lists: list[list[str]]) -> list[list[Judged]]:
-    """Returns the claims in each caption of each picture. A claim is true if a reference makes it."""
-    pairs = list(zip(lists, context.references or [], strict=True))
-    return [
-        [judged_by_references(text, references) for text in texts]
-        for texts, references in track(pairs, label="extracting claims")
-    ]
-
-
-def by_truth(context: EvalContext, lists: list[list[str]]) -> list[list[Judged]]:
-    """Returns the claims in each caption of each picture. A claim is true if it holds in the scene."""
-    assert context.items is not None
-    return [
-        [judged_by_scene(text, item.truth) for text in texts] for texts, item in zip(lists, context.items, strict=True)
-    ]
-
-
-def claims_of_picture(samples: Sequence[Judged]) -> Claims:
-    """Returns the confidence and truth value of each distinct claim in a picture's captions."""
-    truth: dict[Hashable, bool] = {claim: true for claims in samples for claim, true in claims.items()}
-    return [(share, truth[claim]) for claim, share in confidences(samples).items()]
 
 
 def histograms(systems: Mapping[Key, Sequence[Claims]]) -> tuple[np.ndarray, dict[Key, np.ndarray]]:
@@ -108,50 +84,49 @@ def _ratio(above_R: np.ndarray, below_R: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, kw_only=True)
 class CalibrationMetric(CaptionSetMetric):
-    """A metric computed from the claims' confidences and truth values: ``factory(level_G, count_RC) -> number_R``."""
+    """A metric computed from the claims' confidences and truth values: ``factory(level_G, count_RC) -> number_R``.
 
-    judge: Judge
+    exact: whether a claim is true if it holds in the scene, rather than if a reference makes it.
+    """
+
+    exact: bool
 
     def measure(self, context: EvalContext, slots: Sequence[CaptionSlot]) -> Measurement | None:
         """Measures a system's claims. Returns None if the system has one caption per picture and no stored confidences.
 
         The counts have a column for every confidence in any system, because paired tests swap rows between systems.
         """
-        if self._claims(context, slots) is None:
+        level_G, counts = context.once(("calibration", self.exact), lambda: self._histograms(context))
+        count_NC = counts.get(id(slots[0]))
+        if count_NC is None or not count_NC.any():
             return None
-        level_G, counts = context.once(("histograms", self.judge.__name__), lambda: self._histograms(context))
-        count_NC = counts[id(slots[0])]
-        if not count_NC.any():
-            return None
-        bounds: Bounds = (0.0, 1.0)
-        return Measurement(None, Sums(count_NC, partial(self.factory, level_G), bounds, n=int(count_NC.sum())))
+        return Measurement(None, Sums(count_NC, partial(self.factory, level_G), (0.0, 1.0), n=int(count_NC.sum())))
 
     def _histograms(self, context: EvalContext) -> tuple[np.ndarray, dict[int, np.ndarray]]:
         """Returns the distinct confidences of all systems, and each system's counts by the id of its first slot."""
-        claims_of = {
-            id(slots[0]): self._claims(context, slots)
-            for name, slots in context.slots.items()
-            if name != HUMAN or self.judge is by_truth
-        }
-        return histograms({key: claims_N for key, claims_N in claims_of.items() if claims_N is not None})
+        systems = [slots for name, slots in context.slots.items() if name != HUMAN or self.exact]
+        claims = {id(slots[0]): self._claims(context, slots) for slots in systems}
+        return histograms({key: claims_N for key, claims_N in claims.items() if claims_N is not None})
 
     def _claims(self, context: EvalContext, slots: Sequence[CaptionSlot]) -> list[Claims] | None:
-        stated = slots[0].confidences if self.judge is by_references and len(slots) == 1 else None
+        """Returns the claims about each picture, or None if the system states no confidences."""
+        stated = None if self.exact or len(slots) > 1 else slots[0].confidences
         if len(slots) < 2 and stated is None:
             return None
-
-        def claims_of_pictures() -> list[Claims]:
-            judged = self.judge(context, caption_lists(slots))
-            if stated is None:
-                return [claims_of_picture(samples) for samples in judged]
-            pairs = [(claims, share_of) for (claims,), share_of in zip(judged, stated, strict=True)]
-            context.once((UNSTATED, id(slots[0])), lambda: [set(claims) - set(share_of) for claims, share_of in pairs])
-            return [
-                [(share_of[claim], true) for claim, true in claims.items() if claim in share_of]
-                for claims, share_of in pairs
-            ]
-
-        return context.once(("calibration", self.judge.__name__, id(slots[0])), claims_of_pictures)
+        judge, known_N = (judged_by_references, context.references or ())
+        if self.exact:
+            judge, known_N = (judged_by_scene, [item.truth for item in context.items or ()])
+        pairs = list(zip(caption_lists(slots), known_N, strict=True))
+        judged_N = [[judge(text, known) for text in texts] for texts, known in track(pairs, label="extracting claims")]
+        found: list[Claims] = []
+        unstated = []
+        for n, samples in enumerate(judged_N):
+            true_of = {claim: true for claims in samples for claim, true in claims.items()}
+            share_of = confidences(samples) if stated is None else stated[n]
+            found.append([(share_of[claim], true) for claim, true in true_of.items() if claim in share_of])
+            unstated.append(true_of.keys() - share_of.keys())
+        context.once((UNSTATED, id(slots[0])), lambda: unstated)
+        return found
 
 
 def _by_name() -> None:
@@ -174,15 +149,15 @@ _MEASURES = {
     "ece": (expected_calibration_error, "calibration error", "expected calibration error over ten bins", "lower"),
 }
 _JUDGES = {
-    "calibration": (by_references, "references", "confirmed by a reference", check_tagger, CLOSE),
-    "calibration_exact": (by_truth, "truth", "true of the scene", _by_name, TRUTH),
+    "calibration": ("references", "confirmed by a reference", check_tagger, CLOSE),
+    "calibration_exact": ("truth", "true of the scene", _by_name, TRUTH),
 }
-for _name, (_judge, _need, _true, _check, _group) in _JUDGES.items():
+for _name, (_need, _true, _check, _group) in _JUDGES.items():
     for _measure, (_score, _label, _help, _direction) in _MEASURES.items():
         metric(
             f"{_name}_{_measure}",
             kind=CalibrationMetric,
-            judge=_judge,
+            exact=_need == "truth",
             needs=("confidences" if _need == "references" else "several", _need),
             signature=partial(_signature, _need, _measure),
             label=f"{_label} of claims ({_need}) ",

@@ -11,7 +11,7 @@ import numpy as np
 from tellapart.evaluation.candidate_sets import chance, over_questions
 from tellapart.evaluation.context import ALL_CLIPS, EvalContext
 from tellapart.evaluation.digests import short_digest
-from tellapart.evaluation.metrics.em_score import emscore_variant
+from tellapart.evaluation.metrics.em_score import emscore_ranks, emscore_variant
 from tellapart.metrics.corpus_scores import PERCENT, Measurement
 from tellapart.metrics.metric import ContextMetric, Signature
 from tellapart.metrics.metric_info import APART
@@ -57,7 +57,7 @@ def clip_recall(k: int) -> ContextMetric:
     """
 
     def measure(context: EvalContext, slot: CaptionSlot) -> Measurement:
-        rank_N = context.clips.emscore_ranks(slot)
+        rank_N = emscore_ranks(context, slot)
         return Measurement(np.where(np.isnan(rank_N), np.nan, slot.said_N * 100.0 * (rank_N < k)))
 
     def signature(context: EvalContext) -> str:
