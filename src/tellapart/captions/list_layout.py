@@ -8,7 +8,7 @@ import fcntl
 import io
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,21 +30,22 @@ from tellapart.utils.write_errors import write_errors
 MIRRORED = ("accepted", "decorative", "language", "texts", "variation")
 
 
-@dataclass
+@dataclass(eq=False)
 class ListRow:
     """One row in a list.
 
-    line: the raw line.
+    line: the raw line; "" for a new row.
     record: the fields of the row.
     key: the id.
     field: name of the field that contains the text.
+    file: the picture's file, if the row names one.
     """
 
     line: str
     record: dict[str, Any]
-    key: str = ""
+    key: str
+    field: str
     file: str = ""
-    field: str = ""
 
     @property
     def raw(self) -> str | None:
@@ -76,8 +77,12 @@ class ListFile(CaptionLayout):
 
     def read(self, ids: Sequence[str]) -> dict[str, str]:
         self._refresh()
-        raws = {id_: [row.raw for row in self._by_id[id_]] for id_ in ids if id_ in self._by_id}
-        return {id_: "\n".join(raw or "" for raw in own) for id_, own in raws.items()}
+        return {id_: raw for id_ in ids if (raw := self._raw(id_)) is not None}
+
+    def _raw(self, id_: str) -> str | None:
+        """Returns the raw text of a picture, or None if the picture has no row."""
+        rows = self._by_id.get(id_)
+        return "\n".join(row.raw or "" for row in rows) if rows else None
 
     def raw(self, id_: str, text: str) -> str:
         rows = self._by_id.get(id_, ())
@@ -139,14 +144,12 @@ class ListFile(CaptionLayout):
         lines = text.splitlines(keepends=True)
         first = lines[0] if lines else ""
         self._separator = "\t" if plain_suffix(self.path) == ".tsv" else max(",;\t", key=first.count)
-        if lines:
-            self._header, self._head = [], ""  # another process may have changed the columns
         reader, start, rows = csv.reader(lines, delimiter=self._separator), 0, list[ListRow]()
         try:
+            self._set_header(next(reader, []), "".join(lines[: reader.line_num]))
+            start = reader.line_num
             for cells in reader:
                 line, start = "".join(lines[start : reader.line_num]), reader.line_num
-                if not rows and not self._header_of(cells, line):
-                    continue
                 if any(cells[len(self._header) :]):
                     raise UsageError(
                         f"{self.path}, line {reader.line_num}: more fields than in the header; put captions containing "
@@ -159,28 +162,24 @@ class ListFile(CaptionLayout):
             raise UsageError(f"{self.path}, line {reader.line_num}: {error}; fix the line") from None
         return rows
 
-    def _header_of(self, cells: list[str], line: str) -> bool:
-        """Stores the line if it is the header. Returns whether the line is a row instead."""
-        if self._header and self._head != line:
-            return True
-        has_key = find_key(ID_KEYS, cells) or picture_path(dict.fromkeys(cells, "a.jpg"))
+    def _set_header(self, cells: list[str], line: str) -> None:
         if double := next((cell for cell in cells if cell and cells.count(cell) > 1), ""):
             raise UsageError(
                 f"{self.path}: {cells.count(double)} columns are named '{double}'; rename or remove all but one"
             )
-        if not (has_key and text_keys(GENERATED_KEYS, cells)):
+        has_key = find_key(ID_KEYS, cells) or picture_path(dict.fromkeys(cells, "a.jpg"))
+        if line and not (has_key and text_keys(GENERATED_KEYS, cells)):
             raise UsageError(
                 f"{self.path}: expected the columns 'id' (or image, file_name, …) and 'caption' (or "
                 f"text, …), got the header '{','.join(cells)}'"
             )
-        self._header, self._head = cells, line
-        return False
+        self._header, self._head = cells, line if line.endswith("\n") or not line else line + "\n"
 
     def _row(self, line: str, record: dict[str, Any]) -> ListRow:
         file = picture_path(record)
         key = str(find_value(ID_KEYS, record) or file)
         fields = text_keys(GENERATED_KEYS, record)
-        return ListRow(line, record, key, file, fields[0] if fields else "caption")
+        return ListRow(line, record, key, fields[0] if fields else "caption", file)
 
     def _match(self) -> None:
         """Matches rows to pictures in the same way as ``tellapart eval``."""
@@ -196,12 +195,25 @@ class ListFile(CaptionLayout):
         }
 
     def write(self, raws: Mapping[str, str | None], states: Mapping[str, Mapping[str, Any]]) -> None:
-        changed = dict.fromkeys([*raws, *(states if self.shows_state else ())])
+        changed = {id_: raws[id_] if id_ in raws else self._raw(id_)
+                   for id_ in ({**raws, **states} if self.shows_state else raws)}  # fmt: skip
         if not changed:
             return
-        self._change({id_: raws.get(id_, now) for id_, now in self._raws(changed).items()}, states)
         if self._table and not self._head:
-            self._head = self._header_line()
+            self._header = ["file_name", "text"] if self.path.name in METADATA_FILES else ["id", "caption"]
+            self._head = self._csv_line(self._header)
+        instead: dict[ListRow, Sequence[ListRow]] = {}  # the rows that replace a row
+        for id_, raw in changed.items():
+            before = self._by_id.pop(id_, [])
+            new = [] if raw is None else self._new_rows(id_, raw, before, states.get(id_))
+            if new:
+                self._by_id[id_] = new
+            instead |= dict.fromkeys(before, ())
+            if before:
+                instead[before[0]] = new
+            else:
+                self._rows += new
+        self._rows = [one for row in self._rows for one in instead.get(row, (row,))]
         text = self._head + "".join(row.line for row in self._rows)
         with write_errors(self.path, "make the folder writable", "free some disk space and save again"):
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -209,30 +221,6 @@ class ListFile(CaptionLayout):
         size = len(text.encode("utf-8", "surrogateescape"))
         status = self.path.stat()
         self._signature = _signature_of(status) if status.st_size == size else None  # another process appended
-
-    def _header_line(self) -> str:
-        self._header = ["file_name", "text"] if self.path.name in METADATA_FILES else ["id", "caption"]
-        return self._csv_line(self._header)
-
-    def _raws(self, ids: Iterable[str]) -> dict[str, str | None]:
-        """Returns the raw text of each picture, or None if the picture has no row."""
-        known = {id_: self._by_id.get(id_) for id_ in ids}
-        return {id_: "\n".join(row.raw or "" for row in rows) if rows else None for id_, rows in known.items()}
-
-    def _change(self, raws: Mapping[str, str | None], states: Mapping[str, Mapping[str, Any]]) -> None:
-        """Replaces pictures' rows in place, and appends rows for pictures that had none."""
-        instead: dict[int, list[ListRow]] = {}  # maps the `id` of a row to the rows that replace it
-        for id_, raw in raws.items():
-            before = self._by_id.pop(id_, [])
-            new = [] if raw is None else self._new_rows(id_, raw, before, states.get(id_))
-            if new:
-                self._by_id[id_] = new
-            instead |= {id(row): [] for row in before}
-            if before:
-                instead[id(before[0])] = new
-            else:
-                self._rows += new
-        self._rows = [one for row in self._rows for one in instead.get(id(row), [row])]
 
     def _new_rows(self, id_: str, raw: str, before: list[ListRow], state: Mapping[str, Any] | None) -> list[ListRow]:
         """Returns a picture's new rows.
@@ -244,7 +232,7 @@ class ListFile(CaptionLayout):
         if len(before) > 1 or (self._table and not before):
             return [self._with_text(template[min(n, len(template) - 1)], text) for n, text in enumerate(texts)]
         row = template[0]
-        if isinstance(row.record.get(row.field), list) or (len(texts) > 1 and not before and not self._table):
+        if isinstance(row.record.get(row.field), list) or (len(texts) > 1 and not before):
             return [self._with_text(row, texts, state)]
         return [self._with_text(row, raw, state)]
 
@@ -252,24 +240,21 @@ class ListFile(CaptionLayout):
         if row.raw is None and row.field in row.record:
             raise UsageError(f"{self.path}: the text of '{row.key}' is not plain text; edit the file directly")
         name = "captions" if isinstance(value, list) and row.field == "caption" and not row.line else row.field
-        record = {**row.record, name: value} if row.raw != value or name not in row.record else dict(row.record)
-        if name != row.field:
-            del record[row.field]
+        record = {key: one for key, one in row.record.items() if key != row.field or key == name} | {name: value}
         if row.raw != (value if isinstance(value, str) else "\n".join(value)):
             record.pop("claims", None)  # the claims describe the previous text
         if isinstance(row.record.get("structured"), dict):
             record = self._with_structured(row, value)
         if state is not None:
-            record = {key: one for key, one in record.items() if key not in MIRRORED}
+            # Stored candidates belong to the previous text.
+            dropped = MIRRORED if state.get("candidates") else (*MIRRORED, "candidates", "score")
+            record = {key: one for key, one in record.items() if key not in dropped}
             record |= {key: state[key] for key in MIRRORED if state.get(key)}
-            if not state.get("candidates"):  # the stored candidates belong to the previous text
-                record = {key: one for key, one in record.items() if key not in ("candidates", "score")}
         if self._table:
-            header = self._header or list(record)
-            line = self._csv_line([str(record.get(cell, "")) for cell in header])
+            line = self._csv_line([str(record.get(cell, "")) for cell in self._header])
         else:
             line = json.dumps(record, ensure_ascii=False) + "\n"
-        return ListRow(line, record, row.key, row.file, name)
+        return ListRow(line, record, row.key, name, row.file)
 
     def _with_structured(self, row: ListRow, raw: Any) -> dict[str, Any]:
         """Replaces a row's structured caption. Raises `UsageError` if the new caption is not a JSON object."""
@@ -285,17 +270,16 @@ class ListFile(CaptionLayout):
 
     def _blank(self, id_: str) -> ListRow:
         """Returns an empty row for a picture, with the same fields as the other rows."""
-        if self._table and not self._head:
-            self._head = self._header_line()
-        item = self._items[id_]
         listed = self.path.name in METADATA_FILES
         pattern = dict.fromkeys(self._header, "") if self._table else self._rows[0].record if self._rows else {}
-        named = find_key(ID_KEYS, pattern) or next((key for key in pattern if picture_path({key: "a.jpg"})), "")
-        texts = text_keys(GENERATED_KEYS, pattern)
+        texts, key = text_keys(GENERATED_KEYS, pattern), self._key_of(id_)
         field = texts[0] if texts else ("text" if listed else "caption")
-        key = name_in(item, self.path.parent) if listed else id_
-        blank = pattern if self._table else {}
-        return ListRow("", {**blank, named or ("file_name" if listed else "id"): key, field: ""}, key, "", field)
+        named = _key_name(pattern) or ("file_name" if listed else "id")
+        return ListRow("", {**(pattern if self._table else {}), named: key, field: ""}, key, field)
+
+    def _key_of(self, id_: str) -> str:
+        """Returns what a row of this picture has as its id."""
+        return name_in(self._items[id_], self.path.parent) if self.path.name in METADATA_FILES else id_
 
     def _csv_line(self, cells: Sequence[str]) -> str:
         text = io.StringIO()
@@ -304,19 +288,17 @@ class ListFile(CaptionLayout):
 
     def strays(self) -> dict[TextPlace, str]:
         self._refresh()
-        used = {id(row) for rows in self._by_id.values() for row in rows}
+        used = {row for rows in self._by_id.values() for row in rows}
         return {TextPlace(self.path.parent, self.path.name, row.key): row.raw or ""
-                for row in self._rows if id(row) not in used}  # fmt: skip
+                for row in self._rows if row not in used}  # fmt: skip
 
     def move(self, stray: TextPlace, id_: str) -> None:
         rows = [row for row in self._rows if row.key == stray.key]
         for row in rows:
-            name = find_key(ID_KEYS, row.record) or next(key for key in row.record if picture_path({key: "a.jpg"}))
-            key = name_in(self._items[id_], self.path.parent) if self.path.name in METADATA_FILES else id_
-            row.record = {**row.record, name: key}
-            row.key = key
+            row.key = self._key_of(id_)
+            row.record = {**row.record, _key_name(row.record): row.key}
         self._by_id[id_] = rows
-        self.write(self._raws([id_]), {})
+        self.write({id_: self._raw(id_)}, {})
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
@@ -332,6 +314,11 @@ class ListFile(CaptionLayout):
                     f"{self.path}: another process is writing to this file; save again when it has finished"
                 ) from None
             yield
+
+
+def _key_name(names: Collection[str]) -> str:
+    """Returns the field or column with the id, or "" if there is none."""
+    return find_key(ID_KEYS, names) or next((name for name in names if picture_path({name: "a.jpg"})), "")
 
 
 def _signature_of(status: os.stat_result) -> tuple[int, ...]:
