@@ -36,46 +36,46 @@ def write_beside(
     targets = files_beside(items, suffix)
     stay = write_own({targets[key]: one.text + "\n" for key, one in edited.items() if one.text}, own, replaces.edited,
                      change=new_change("lora", author))  # fmt: skip
-    captions = {item.id: len(item.references) for item in items}
-    there, several, bare, empty, utf16 = dict(edited), list[str](), list[str](), list[str](), list[str]()
+    there, kept = dict(edited), dict[str, tuple[Path, list[str]]]()
     for key, path in targets.items() if not replaces.edited else ():
         if path in stay or ((key not in edited or not edited[key].text) and text_of_person(path, own) is not None):
-            lines = [" ".join(line.split()) for line in text_of(path).splitlines() if line.strip()]
-            listed = captions[key] > 1 or (key in edited and "\n" in edited[key].text)
-            text = "\n".join(lines) if listed else _joined_lines(lines)
-            there[key] = Edited(text, accepted=True)
-            several += [path.name] if len(lines) > 1 else []
-            bare += [path.name] if text and not has_phrase(text, trigger) else []
-            empty += [path.name] if not text else []
-            utf16 += [path.name] if path.read_bytes().startswith(UTF16_MARKS) else []
-    people = [key for key, one in there.items() if one.accepted]
-    said = []
-    if people:
-        said.append(
-            f"{len(people):,} {suffix} files were written or edited by hand and were kept (the list contains their "
-            "text); pass --replace-edited to replace them"
-        )
-    if bare:
-        said.append(
-            f"{len(bare):,} of these do not contain the trigger '{trigger}', so the generator will "
-            f"not learn it from them: {few(bare, NAMED_FILES)}; add the trigger to these files"
-        )
-    if empty:
-        said.append(
-            f"{len(empty):,} of these are empty, so their pictures will be trained on without a "
-            f"caption: {few(empty, NAMED_FILES)}; write a caption, or remove the file"
-        )
-    if utf16:
-        said.append(
-            f"{len(utf16):,} of these are in UTF-16, but training scripts expect UTF-8: {few(utf16, NAMED_FILES)}; "
-            "convert them to UTF-8"
-        )
-    if several:
-        said.append(
-            f"{len(several):,} of these have several lines, but kohya's scripts read only the first line, or a random "
-            f"one with enable_wildcard: {few(several, NAMED_FILES)}; join each caption's lines"
-        )
-    return there, said
+            kept[key] = path, [" ".join(line.split()) for line in text_of(path).splitlines() if line.strip()]
+    captions = {item.id: len(item.references) for item in items}
+    for key, (_, lines) in kept.items():
+        listed = captions[key] > 1 or (key in edited and "\n" in edited[key].text)
+        there[key] = Edited("\n".join(lines) if listed else _joined_lines(lines), accepted=True)
+    if not kept:
+        return there, []
+
+    def of_these(paths: list[Path], fault: str, advice: str) -> list[str]:
+        names = few((path.name for path in paths), NAMED_FILES)
+        return [f"{len(paths):,} of these {fault}: {names}; {advice}"] if paths else []
+
+    texts = [(path, lines, there[key].text) for key, (path, lines) in kept.items()]
+    return there, [
+        f"{len(kept):,} {suffix} files were written or edited by hand and were kept (the list contains their "
+        "text); pass --replace-edited to replace them",
+        *of_these(
+            [path for path, _, text in texts if text and not has_phrase(text, trigger)],
+            f"do not contain the trigger '{trigger}', so the generator will not learn it from them",
+            "add the trigger to these files",
+        ),
+        *of_these(
+            [path for path, _, text in texts if not text],
+            "are empty, so their pictures will be trained on without a caption",
+            "write a caption, or remove the file",
+        ),
+        *of_these(
+            [path for path, *_ in texts if path.read_bytes().startswith(UTF16_MARKS)],
+            "are in UTF-16, but training scripts expect UTF-8",
+            "convert them to UTF-8",
+        ),
+        *of_these(
+            [path for path, lines, _ in texts if len(lines) > 1],
+            "have several lines, but kohya's scripts read only the first line, or a random one with enable_wildcard",
+            "join each caption's lines",
+        ),
+    ]
 
 
 def _joined_lines(lines: Sequence[str]) -> str:

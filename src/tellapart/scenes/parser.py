@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from tellapart.scenes.vocabulary import Sense, openings, senses
+from tellapart.scenes.vocabulary import SIDES, Sense, openings, senses
 
 _TOKEN = re.compile(r"[a-z0-9]+(?:[-'][a-z0-9]+)*")
 _BREAKS = frozenset(("on", "in", "with", "against", "at", "of", "to", "from"))
@@ -285,7 +285,4 @@ def _cut_short(sense: Sense, words: tuple[str, ...], after: int) -> bool:
     """Returns whether a direction belongs to a relation, as in "drifts left of the star", where "left" is not a
     motion.
     """
-    return sense.kind == "motion" and after < len(words) and words[after] == "of" and words[after - 1] in _SIDES
-
-
-_SIDES = ("left", "right")
+    return sense.kind == "motion" and after < len(words) and words[after] == "of" and words[after - 1] in SIDES

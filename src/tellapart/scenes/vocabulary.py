@@ -7,6 +7,7 @@ can be parsed.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -108,6 +109,7 @@ VERBS = ("sits", "rests", "lies", "stands", "floats", "hangs", "appears", "hover
 CLIP_VERBS = ("appears", "is seen", "is shown", "is found")
 GENERIC = ("shape", "thing", "object", "figure", "form", "item", "piece", "symbol")
 GROUPS = ("some", "several", "a group of", "a bunch of", "a collection of", "various", "a few")
+SIDES = ("left", "right")
 NUMBERS = {"two": 2, "three": 3, "four": 4, "five": 5}
 MOTIONS: Words = {
     "still": ("stays still", "waits", "remains still", "pauses", "keeps still"),
@@ -222,8 +224,16 @@ while as set placed located lie rest photo drawing graphic illustration backgrou
 for has have having being contains containing depicts watch featuring found
 """
 NOISE = frozenset(_NOISE.split())
-BOILERPLATE = (*ALT_PREFIXES, *ALT_TAILS, *ALT_FILES, *ALT_ENDINGS)
-SENSES_OF_ARTICLES = ("a", "an", "the", "one", "another")
+# Phrases of other kinds, which state no value.
+_OTHER_PHRASES = {
+    "group": GROUPS,
+    "article": ("a", "an", "the", "one", "another"),
+    "noise": ("both of them", "all of them", "the whole scene", "in this picture", "in this clip", "what we can see"),
+    "and": ("and", "then"),
+    "verb": VERBS,
+    "copula": ("is", "are", "that is", "which is", "which are"),
+    "which": ("which", "that"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,85 +252,48 @@ def ground_core(phrase: str) -> str:
     return _GROUND_LEADS.sub("", phrase)
 
 
-class _Table:
-    def __init__(self) -> None:
-        self.senses: dict[tuple[str, ...], Sense] = {}
-
-    def add(self, phrase: str, sense: Sense) -> None:
-        key = tuple(phrase.split())
-        if self.senses.setdefault(key, sense) != sense:
-            raise ValueError(f"'{phrase}' means both {self.senses[key]} and {sense}")
+def _motion_forms(phrase: str) -> set[str]:
+    """Returns the forms of a motion: slides left, slide left, sliding left, slides leftwards, sliding leftwards."""
+    verb, _, rest = phrase.partition(" ")
+    base = verb[:-2] if verb.endswith(("shes", "ches")) else verb[:-1]
+    forms = {f"{form} {rest}".strip() for form in (verb, base, participle(verb))}
+    return forms | ({f"{form} {rest}wards" for form in (verb, participle(verb))} if rest in SIDES else set())
 
 
-def _add_motions(table: _Table) -> None:
-    for value, phrases in MOTIONS.items():
-        for phrase in phrases:
-            verb, _, rest = phrase.partition(" ")
-            if rest in ("left", "right"):
-                for form in (verb, participle(verb)):
-                    table.add(f"{form} {rest}wards", Sense("motion", value))
-            base = verb[:-2] if verb.endswith(("shes", "ches")) else verb[:-1]
-            for form in (verb, base, participle(verb)):
-                table.add(f"{form} {rest}".strip(), Sense("motion", value))
+def _meanings() -> Iterator[tuple[str, Sense]]:
+    """Yields each phrase with its meaning, or with each of its meanings if there are several by mistake."""
+    for kind, words in WORDS.items():
+        for value, phrases in (*words.items(), *ALT_WORDS.get(kind, {}).items()):
+            for phrase in phrases:
+                core = ground_core(phrase) if kind == "ground" else phrase
+                for form in _motion_forms(phrase) if kind == "motion" else (core,):
+                    yield form, Sense(kind, value)
+                if kind == "shape" and plural(phrase) != phrase:
+                    yield plural(phrase), Sense(kind, value, plural=True)
+    for noun in (*GENERIC, *ALT_GENERIC):
+        yield noun, Sense("generic", "")
+        yield plural(noun), Sense("generic", "", plural=True)
+    for word, number in (*NUMBERS.items(), ("a pair of", 2)):
+        yield word, Sense("number", str(number))
+    for kind, other in _OTHER_PHRASES.items():
+        yield from ((phrase, Sense(kind, "")) for phrase in other)
 
 
 @lru_cache(maxsize=1)
 def senses() -> dict[tuple[str, ...], Sense]:
     """Maps tuples of tokens to their meanings. Raises ValueError for a phrase with two meanings."""
-    table = _Table()
-    for kind in ("shape", "colour", "size", "texture"):
-        for words in (WORDS[kind], ALT_WORDS[kind]):
-            for value, phrases in words.items():
-                for phrase in phrases:
-                    table.add(phrase, Sense(kind, value))
-                    many = plural(phrase)
-                    if kind == "shape" and many != phrase:
-                        table.add(many, Sense(kind, value, plural=True))
-    for words in (GROUNDS, ALT_WORDS["ground"]):
-        for value, phrases in words.items():
-            for phrase in phrases:
-                table.add(ground_core(phrase), Sense("ground", value))
-    for words in (RELATIONS, ALT_WORDS["relation"]):
-        for value, phrases in words.items():
-            for phrase in phrases:
-                table.add(phrase, Sense("relation", value))
-    _add_motions(table)
-    for noun in {*GENERIC, *ALT_GENERIC}:
-        table.add(noun, Sense("generic", ""))
-        table.add(plural(noun), Sense("generic", "", plural=True))
-    for word, number in NUMBERS.items():
-        table.add(word, Sense("number", str(number)))
-    table.add("a pair of", Sense("number", "2"))
-    for phrase in GROUPS:
-        table.add(phrase, Sense("group", ""))
-    for word in SENSES_OF_ARTICLES:
-        table.add(word, Sense("article", word))
-    for word in (
-        "both of them",
-        "all of them",
-        "the whole scene",
-        "in this picture",
-        "in this clip",
-        "what we can see",
-    ):
-        table.add(word, Sense("noise", ""))
-    for word in ("and", "then"):
-        table.add(word, Sense("and", ""))
-    for verb in VERBS:
-        table.add(verb, Sense("verb", ""))
-    for phrases in MOTIONS.values():
-        for phrase in phrases:
-            # In "drifts left of the star", the verb has no direction, so it makes no claim.
-            table.senses.setdefault((phrase.split()[0],), Sense("verb", ""))
-    for word in ("is", "are", "that is", "which is", "which are"):
-        table.add(word, Sense("copula", ""))
-    table.add("which", Sense("which", ""))
-    table.add("that", Sense("which", ""))
-    for phrase in BOILERPLATE:
-        table.senses.setdefault(tuple(phrase.split()), Sense("noise", ""))
-    for word in NOISE:
-        table.senses.setdefault((word,), Sense("noise", ""))
-    return table.senses
+    table: dict[tuple[str, ...], Sense] = {}
+    for phrase, sense in _meanings():
+        known = table.setdefault(tuple(phrase.split()), sense)
+        if known != sense:
+            raise ValueError(f"'{phrase}' means both {known} and {sense}")
+    # In "drifts left of the star", the verb has no direction, so it makes no claim.
+    verbs = [phrase.split()[0] for phrases in MOTIONS.values() for phrase in phrases]
+    noise = (*ALT_PREFIXES, *ALT_TAILS, *ALT_FILES, *ALT_ENDINGS, *NOISE)
+    for kind, rest in (("verb", verbs), ("noise", noise)):
+        for phrase in rest:
+            table.setdefault(tuple(phrase.split()), Sense(kind, ""))
+    return table
 
 
 @lru_cache(maxsize=1)
