@@ -3,19 +3,36 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from tellapart.captions.store import Edit, StoredCaption
 from tellapart.errors import UsageError
 
+BatchEdit = Callable[[StoredCaption], Edit | None]  # returns None to leave a caption unchanged
 
-def replacing(find: str, replacement: str, *, case: bool, whole_words: bool) -> Callable[[StoredCaption], Edit | None]:
-    """Returns the edit that replaces every occurrence of a text. Raises `UsageError` if ``find`` is empty."""
+
+def batch_edit(what: str, body: Mapping[str, Any]) -> BatchEdit:
+    """Returns the edit that a batch request asks for. Raises `UsageError` if the request is invalid."""
+    text = str(body.get("text") or "")
+    if what == "replace":
+        return _replacing(text, str(body.get("by") or ""), bool(body.get("case")), bool(body.get("whole_words")))
+    if what == "trigger":
+        return _prepending(text.strip().rstrip(","))
+    if what in ("add tag", "remove tag"):
+        return _tagging(text.strip().strip(","), remove=what == "remove tag")
+    if what in ("accept", "do not accept"):
+        accepted = what == "accept"
+        return lambda caption: (
+            Edit(state={"accepted": accepted}) if caption.accepted != accepted and caption.text else None
+        )
+    raise UsageError(f"what: expected replace, trigger, add tag, remove tag or accept, got {what[:40]!r}")
+
+
+def _replacing(find: str, replacement: str, case: bool, whole_words: bool) -> BatchEdit:
     if not find:
         raise UsageError("find: enter the text to find")
-    pattern = re.escape(find)
-    if whole_words:
-        pattern = rf"(?<!\w){pattern}(?!\w)"
+    pattern = rf"(?<!\w){re.escape(find)}(?!\w)" if whole_words else re.escape(find)
     found = re.compile(pattern, 0 if case else re.IGNORECASE)
 
     def edit(caption: StoredCaption) -> Edit | None:
@@ -25,9 +42,7 @@ def replacing(find: str, replacement: str, *, case: bool, whole_words: bool) -> 
     return edit
 
 
-def prepending(trigger: str) -> Callable[[StoredCaption], Edit | None]:
-    """Returns the edit that prepends a trigger to captions that do not begin with it."""
-    trigger = trigger.strip().rstrip(",")
+def _prepending(trigger: str) -> BatchEdit:
     if not trigger:
         raise UsageError("trigger: enter the word to put first")
     begins = re.compile(rf"{re.escape(trigger)}(?!\w)", re.IGNORECASE)
@@ -40,25 +55,15 @@ def prepending(trigger: str) -> Callable[[StoredCaption], Edit | None]:
     return edit
 
 
-def tagging(tag: str, *, remove: bool) -> Callable[[StoredCaption], Edit | None]:
-    """Returns the edit that appends a tag to captions that lack it, or removes it from all captions."""
-    tag = tag.strip().strip(",")
+def _tagging(tag: str, remove: bool) -> BatchEdit:
     if not tag:
         raise UsageError("tag: enter a tag")
 
     def edit(caption: StoredCaption) -> Edit | None:
         tags = [part.strip() for part in caption.text.split(",")]
-        has = tag.lower() in (each.lower() for each in tags)
-        if remove == has:
-            rest = [each for each in tags if each.lower() != tag.lower()] if remove else [*filter(None, tags), tag]
-            return Edit(", ".join(rest))
-        return None
+        rest = [each for each in tags if each.lower() != tag.lower()]
+        if remove:
+            return Edit(", ".join(rest)) if rest != tags else None
+        return Edit(", ".join([*filter(None, tags), tag])) if rest == tags else None
 
     return edit
-
-
-def stating(name: str, value: bool) -> Callable[[StoredCaption], Edit | None]:
-    """Returns the edit that accepts captions, or revokes their acceptance."""
-    if name != "accepted":
-        raise UsageError(f"{name}: cannot be changed for many captions at once")
-    return lambda caption: Edit(state={name: value}) if caption.accepted != value and caption.text else None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tellapart.captions.store import MOVE, STATE, CaptionStore, Edit, StoredCaption, WriteResult
@@ -22,14 +21,7 @@ LOOK_ALIKES = 12
 EDITABLE = {"accepted": bool, "decorative": bool, "language": str}
 
 
-@dataclass(frozen=True)
-class Saved:
-    """Result of a change, for the page: the changed rows by number, and a message."""
-
-    rows: dict[int, StoredCaption]
-    conflicts: tuple[int, ...] = ()
-    change: str | None = None
-    message: str = ""
+Answer = dict[str, Any]  # the response to a request, as JSON
 
 
 class ReviewSession:
@@ -58,7 +50,7 @@ class ReviewSession:
                 self._revisions.append(changed)
             return len(self._revisions)
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> Answer:
         """Returns everything that the page shows except for the pixels."""
         with self._lock:
             revision = self.refresh()
@@ -73,40 +65,36 @@ class ReviewSession:
                 **self.undoable(),
             }
 
-    def row(self, number: int) -> dict[str, Any]:
+    def row(self, number: int) -> Answer:
         """Returns a row as the page needs it, without empty fields."""
         one = self._known[self.ids[number]]
-        author = one.author
+        stored = {kind for kind, _ in one.doubts}
+        doubts = [f"{kind}: {detail}" if detail else kind for kind, detail in one.doubts]
+        doubts += [line for line in doubts_of(one.text) if line.partition(":")[0] not in stored]
         row = {
             "id": one.id,
             "text": one.text,
-            "by": "" if author is None else "person" if author.is_person else author.model,
+            "by": "" if one.author is None else "person" if one.author.is_person else one.author.model,
             "version": one.version,
             "accepted": one.accepted,
             "decorative": one.decorative,
             "language": one.language,
             "candidates": list(one.candidates),
-            "doubts": [] if one.accepted or one.decorative else self._doubts(one),
+            "doubts": [] if one.accepted or one.decorative else doubts,
             "texts": dict(one.texts),
             "variation": one.variation,
             "changed": number in self._changed,
         }
         return {name: value for name, value in row.items() if value or name in ("id", "text", "version")}
 
-    @staticmethod
-    def _doubts(one: StoredCaption) -> list[str]:
-        stored = [f"{kind}: {detail}" if detail else kind for kind, detail in one.doubts]
-        kinds = {kind for kind, _ in one.doubts}
-        return stored + [line for line in doubts_of(one.text) if line.partition(":")[0] not in kinds]
-
-    def since(self, revision: int, *, look: bool) -> dict[str, Any]:
+    def since(self, revision: int, *, look: bool) -> Answer:
         """Returns the rows that changed after a revision. ``look``: whether to read changes by other programs first."""
         with self._lock:
             now = self.refresh() if look else len(self._revisions)
             numbers = sorted(set[int]().union(*self._revisions[max(0, revision) :]))
             return {"revision": now, "rows": {number: self.row(number) for number in numbers}, **self.undoable()}
 
-    def undoable(self) -> dict[str, Any]:
+    def undoable(self) -> Answer:
         """Returns the change that undo would revert, and the undo that redo would revert.
 
         Each is None if there is no such change.
@@ -116,7 +104,7 @@ class ReviewSession:
         undone = active[-1] if active and active[-1].undoes else None
         return {"undo": last and {"id": last.id, "what": last.what}, "redo": undone and undone.id}
 
-    def history(self, number: int) -> list[dict[str, Any]]:
+    def history(self, number: int) -> list[Answer]:
         """Returns the versions of a caption, newest first."""
         return [
             {
@@ -132,7 +120,7 @@ class ReviewSession:
 
     # Writing.
 
-    def write(self, edits: Mapping[int, Mapping[str, Any]], what: str) -> Saved:
+    def write(self, edits: Mapping[int, Mapping[str, Any]], what: str) -> Answer:
         """Saves a person's edits to rows, given the edited fields and the version of the row that the person saw."""
         changes, versions = dict[str, Edit](), dict[str, str]()
         for number, fields in edits.items():
@@ -140,14 +128,16 @@ class ReviewSession:
             changes[id_], versions[id_] = checked_edit(fields), str(fields.get("version", ""))
         return self._saved(self.store.write(changes, what, versions=versions))
 
-    def batch(self, numbers: Sequence[int], what: str, edit: Callable[[StoredCaption], Edit | None]) -> Saved:
+    def batch(self, numbers: Sequence[int], what: str, edit: Callable[[StoredCaption], Edit | None]) -> Answer:
         """Applies a function to the current captions of many rows, as one change."""
         with self._lock:
-            now = self.store.captions([self.ids[number] for number in numbers])
-            edits = {id_: made for id_, caption in now.items() if (made := edit(caption)) is not None}
-            return self._saved(self.store.write(edits, what))
+            edits = {id_: edit(caption) for id_, caption in self._captions(numbers).items()}
+            return self._saved(self.store.write({id_: one for id_, one in edits.items() if one is not None}, what))
 
-    def undo(self, change: str) -> Saved:
+    def _captions(self, numbers: Sequence[int]) -> dict[str, StoredCaption]:
+        return self.store.captions([self.ids[number] for number in numbers])
+
+    def undo(self, change: str) -> Answer:
         """Undoes one change, which may itself be an undo. Raises `UsageError` if it has already been undone."""
         with self._lock:
             if change not in {one.id for one in self.store.active()}:
@@ -156,44 +146,43 @@ class ReviewSession:
             message = f"{len(done.stayed):,} captions have since been changed and were kept" if done.stayed else ""
             return self._saved(done, message)
 
-    def recaption(self, numbers: Sequence[int]) -> Saved:
+    def recaption(self, numbers: Sequence[int]) -> Answer:
         """Recaptions pictures, but keeps texts that people wrote. Raises `UsageError` if there is no captioner."""
         if self.recaptioner is None:
             raise UsageError("no captioner loaded; start the review with --model MODEL --scorer MODEL")
-        now = self.store.captions([self.ids[number] for number in numbers])
-        ids = [id_ for id_, caption in now.items() if not caption.is_persons]
-        done = WriteResult(None)
-        if ids:
-            done = self.store.write(self.recaptioner.captions(ids), "recaption", self.recaptioner.author)
+        ids = [id_ for id_, caption in self._captions(numbers).items() if not caption.is_persons]
+        edits = self.recaptioner.captions(ids) if ids else {}
+        done = self.store.write(edits, "recaption", self.recaptioner.author)
         stay = len(numbers) - len(ids) + len(done.stayed)
         message = f"{len(done.written):,} recaptioned" + (f"; {stay:,} hand-written captions were kept" if stay else "")
         return self._saved(done, message)
 
-    def _saved(self, done: WriteResult, message: str = "") -> Saved:
+    def _saved(self, done: WriteResult, message: str = "") -> Answer:
+        """Returns the response to a change, with the current state of the changed rows."""
         with self._lock:
-            written = {self._numbers[id_] for id_ in done.written}
-            self._changed |= written
+            written, conflicts = ([self._numbers[id_] for id_ in ids] for ids in (done.written, done.conflicts))
+            self._changed.update(written)
             self.refresh([*done.written, *done.conflicts])
-            conflicts = tuple(self._numbers[id_] for id_ in done.conflicts)
-            rows = {number: self._known[self.ids[number]] for number in sorted(written | set(conflicts))}
-            return Saved(rows, conflicts, done.change, message)
+            rows = {number: self.row(number) for number in sorted({*written, *conflicts})}
+            return {"rows": rows, "conflicts": conflicts, "message": message, **self.undoable()}
 
     # These operations need the scorer.
 
-    def look_alikes(self, number: int, text: str) -> dict[str, Any]:
+    def look_alikes(self, number: int, text: str) -> Answer:
         """Returns the pictures that a text fits best, including its own, and how many it fits better than its own."""
-        if self.finder is None:
-            raise UsageError("no scorer loaded; start the review with --scorer MODEL")
-        fits, better = self.finder.fits(self.ids[number], text, LOOK_ALIKES)
+        fits, better = self._scorer().fits(self.ids[number], text, LOOK_ALIKES)
         shown = [{"number": self._numbers[id_], "cosine": round(cosine, 4)} for id_, cosine in fits]
         return {"fits": shown, "better": better}
 
     def collisions(self) -> dict[int, int]:
         """Counts, for each caption, the other pictures that it fits at least as well as its own."""
+        texts = {id_: one.text for id_, one in self.store.captions().items()}
+        return {self._numbers[id_]: count for id_, count in self._scorer().collisions(texts).items()}
+
+    def _scorer(self) -> FitFinder:
         if self.finder is None:
             raise UsageError("no scorer loaded; start the review with --scorer MODEL")
-        texts = {id_: one.text for id_, one in self.store.captions().items()}
-        return {self._numbers[id_]: count for id_, count in self.finder.collisions(texts).items()}
+        return self.finder
 
 
 def doubts_of(text: str) -> list[str]:
