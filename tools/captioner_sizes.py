@@ -64,7 +64,10 @@ QWEN_7B = {
 
 Made = tuple[Callable[[Any], Any], Any]
 CAPTIONERS: dict[str, Made] = {
-    "ClipCap, ViT-B/32 + GPT-2": (ClipCapModel, ClipCapConfig(CLIPVisionConfig(projection_dim=512), GPT2Config())),
+    "ClipCap, ViT-B/32 + GPT-2": (
+        ClipCapModel,
+        ClipCapConfig(vision_config=CLIPVisionConfig(projection_dim=512), text_config=GPT2Config()),
+    ),
     "BLIP base": (BlipForConditionalGeneration, BlipConfig(vision_config={"image_size": 384})),
     "BLIP large": (
         BlipForConditionalGeneration,

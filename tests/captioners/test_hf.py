@@ -114,11 +114,11 @@ def test_it_captions_as_transformers_does(captioner: Hf) -> None:
     ours = captioner.generate(captioner.encode(captioner.pixels([image])), Decoding(max_tokens=7)).tokens_RT[0]
     read = captioner.processor(images=[image], return_tensors="pt")
     told = dict(captioner.before.of_blank)
-    if captioner.grids is not None:
+    if captioner.packed is not None and captioner.packed.grids:
         picture = [captioner.places[0]] * (int(read["image_grid_thw"].prod()) // 4)
         ids = torch.tensor([captioner.before.with_picture(picture)])
         told = {"input_ids": ids, "mm_token_type_ids": (ids == captioner.places[0]).int()}
-    if captioner.tiles is not None:
+    elif captioner.packed is not None:
         told, read = as_transformers_reads(captioner, image), {}
     read = {name: x for name, x in read.items() if name in captioner.accepted}
     told = {name: x for name, x in told.items() if name in captioner.accepted}
@@ -155,10 +155,10 @@ def test_photos_of_different_shapes_in_one_batch_are_captioned_as_transformers_d
     photos = [Image.fromarray(each.to(torch.uint8).numpy()) for each in noise]
     visual = captioner.encode(captioner.pixels(photos))
     told = captioner.generate(visual, Decoding(max_tokens=12))
-    if captioner.tiles is not None:
-        ids, tensors = captioner.tiles.unpack(captioner.pixels(photos))
+    if captioner.packed is not None:
+        tensors = captioner.packed.unpack(captioner.pixels(photos))
         if family == "gemma4":  # pads its patches to one number
-            assert len({len(row) for row in ids}) > 1, "the test needs several numbers of tokens"
+            assert len({own["input_ids"].numel() for own in tensors}) > 1, "the test needs several numbers of tokens"
         else:
             assert len({own["pixel_values"].shape for own in tensors}) > 1, "the test needs several numbers of tiles"
     for row, photo in enumerate(photos):
@@ -176,8 +176,8 @@ def test_the_tested_families_are_those_of_the_docs(tmp_path: Path) -> None:
     for family, made in LOADED.items():
         one: Any = load_captioner(str(made(tmp_path / family)))
         lengths = one.input_lengths(one.encode(one.pixels(pictures()))) or [0]
-        shapes = "of their own shape" if one.grids or len(set(lengths)) > 1 else "of one shape"
-        if one.tiles is not None and one.tiles.most_tiles > 1:
+        shapes = "of their own shape" if len(set(lengths)) > 1 else "of one shape"
+        if one.packed is not None and one.packed.most_units > 1 and not one.packed.grids:
             shapes = "whole and in tiles"
         runs = "once per image" if one.tower is not None else "in every step"
         asked = f"`{one.layout.prompt}`" if one.layout.prompt else "nothing"
@@ -309,9 +309,10 @@ def test_the_vision_tower_learns_from_pixels(family: str, tiny_recipe: dict[str,
 def test_pictures_keep_their_shapes(family: str, tmp_path: Path) -> None:
     captioner: Any = load_captioner(str(FAMILIES[family](tmp_path)))
     rows = captioner.pixels(pictures())
-    grids, cells = captioner.grids.unpack(rows, merged=False)
-    assert len({tuple(grid) for grid in grids.tolist()}) > 1, "the test needs pictures of several shapes"
-    assert torch.equal(cells, captioner.processor(images=pictures(), return_tensors="pt")["pixel_values"])
+    tensors = captioner.packed.unpack(rows)
+    grids, cells = ([own[name] for own in tensors] for name in ("image_grid_thw", "pixel_values"))
+    assert len({tuple(grid[0].tolist()) for grid in grids}) > 1, "the test needs pictures of several shapes"
+    assert torch.equal(torch.cat(cells), captioner.processor(images=pictures(), return_tensors="pt")["pixel_values"])
     together = captioner.encode(rows)
     for place, image in enumerate(pictures()):
         assert torch.allclose(captioner.encode(captioner.pixels([image]))[0], together[place], atol=1e-5)
@@ -344,7 +345,7 @@ def test_descriptions_of_pictures_of_several_shapes(captioner: Hf) -> None:
 def test_the_most_tokens_of_a_picture_can_be_set(tmp_path: Path) -> None:
     folder = FAMILIES["qwen2_vl"](tmp_path)
     few: Any = load_captioner(f"{folder}?visual_tokens=4")
-    assert few.encode(few.pixels(pictures())).shape[1] == 1 + 4
+    assert few.packed.most_tokens == 4 and max(few.input_lengths(few.pixels(pictures()))) <= 4
     assert few.encoder.fingerprint != load_captioner(str(folder)).encoder.fingerprint
 
 
@@ -363,7 +364,7 @@ def test_a_picture_of_an_impossible_shape_is_one_that_cannot_be_read(family: str
 def test_more_visual_tokens_than_a_saved_model_makes_are_refused(tmp_path: Path) -> None:
     folder = FAMILIES["qwen2_vl"](tmp_path)
     load_captioner(f"{folder}?visual_tokens=12").save(tmp_path / "saved")
-    assert load_captioner(f"{tmp_path / 'saved'}?visual_tokens=8").grids.most == 8  # type: ignore[attr-defined]
+    assert load_captioner(f"{tmp_path / 'saved'}?visual_tokens=8").packed.most_tokens == 8  # type: ignore[attr-defined]
     with pytest.raises(UsageError, match=": visual_tokens is 64, but its saved processor returns at most 12; load the"):
         load_captioner(f"{tmp_path / 'saved'}?visual_tokens=64")
 

@@ -37,11 +37,12 @@ from transformers import (
 
 from tellapart.captioners import generate_captions, load_captioner
 from tellapart.captioners.clipcap import ClipCapConfig, ClipCapModel
-from tellapart.captioners.official_blip import blip_config, blip_names
-from tellapart.captioners.official_clipcap import clipcap_names, mapper_settings
+from tellapart.captioners.official_blip import BLIP_NAMES, blip_config
+from tellapart.captioners.official_clipcap import NAMES, mapper_settings
 from tellapart.captioners.published_weights import read_state
 from tellapart.errors import TellapartError, UsageError
 from tellapart.models.decoding import Decoding
+from tellapart.models.renamed_weights import renamed
 from tellapart.objectives.caption_log_probs import token_log_probs
 
 WIDTH, PREFIX, CONSTANTS, LAYERS = 16, 3, 4, 2
@@ -259,12 +260,12 @@ def test_every_key_of_clipcaps_full_size_layout_has_its_place(mapper: str) -> No
     """Nothing is missing, and nothing is left but GPT-2's old masks, which are named."""
     with torch.device("meta"):
         state = {key: torch.empty(shape) for key, shape in official_clipcap(mapper).items()}
-        kind, sizes = mapper_settings(state, Path("weights.pt"))
+        sizes = mapper_settings(state, Path("weights.pt"))
         text = GPT2Config(tie_word_embeddings=False)  # so that the output layer is counted too
-        model = ClipCapModel(ClipCapConfig(text_config=text, mapper=kind, **sizes))
-    assert kind == mapper and sizes["prefix_length"] == (10 if mapper == "mlp" else 40)
+        model = ClipCapModel(ClipCapConfig(text_config=text, **sizes))
+    assert sizes["mapper"] == mapper and sizes["prefix_length"] == (10 if mapper == "mlp" else 40)
     wanted = {key: tuple(t.shape) for key, t in model.state_dict().items() if not key.startswith("vision.")}
-    given = {new: tuple(tensor.shape) for new, tensor in clipcap_names(state).items()}
+    given = {new: tuple(tensor.shape) for new, tensor in renamed(state, NAMES).items()}
     left = {key for key in given if key not in wanted}
     assert left == {
         f"language_model.transformer.h.{n}.attn.{mask}" for n in range(12) for mask in ("bias", "masked_bias")
@@ -425,11 +426,11 @@ def test_every_key_of_the_full_size_layout_has_its_place(width: int, layers: int
     shapes = official_blip(width, layers, 576)
     with torch.device("meta"):
         state = {key: torch.empty(shape) for key, shape in shapes.items()}
-        config = blip_config(state, None)
+        config = blip_config(state)
         model = BlipForConditionalGeneration(config)
     assert config.vision_config.image_size == 384 and config.vision_config.num_attention_heads == width // 64
     wanted = {key: tuple(tensor.shape) for key, tensor in model.state_dict().items()}
-    given = {key: tuple(tensor.shape) for key, tensor in blip_names(state).items()}
+    given = {key: tuple(tensor.shape) for key, tensor in renamed(state, BLIP_NAMES).items()}
     assert given.pop("text_decoder.bert.embeddings.position_ids") == (1, 512)
     assert given == wanted
 

@@ -31,11 +31,12 @@ def test_pixels_of_threads_are_those_of_the_processor(family: str, tmp_path: Pat
     for photo, row in zip(photos, threaded, strict=True):
         assert torch.equal(row, captioner.pixels([photo]))
     read = captioner.processor(images=photos, return_tensors="pt")
-    if captioner.grids is not None:
-        grid_B3, cells = captioner.grids.unpack(torch.cat(threaded), merged=False)
-        assert torch.equal(grid_B3, read["image_grid_thw"]) and torch.equal(cells, read["pixel_values"])
-    elif captioner.tiles is not None:
-        _, tensors = captioner.tiles.unpack(torch.cat(threaded))
+    if captioner.packed is not None and captioner.packed.grids:
+        tensors = captioner.packed.unpack(torch.cat(threaded))
+        for name in ("image_grid_thw", "pixel_values"):
+            assert torch.equal(torch.cat([own[name] for own in tensors]), read[name])
+    elif captioner.packed is not None:
+        tensors = captioner.packed.unpack(torch.cat(threaded))
         for own, expected in zip(tensors, read["pixel_values"], strict=True):
             assert torch.equal(own["pixel_values"][0], expected[: own["pixel_values"].shape[1]])
     else:

@@ -12,7 +12,6 @@ from PIL import Image
 from test_table import CAPTIONERS
 
 from tellapart.captioners import load_captioner
-from tellapart.captioners.custom import generate_per_picture
 from tellapart.models.decoding import Decoding
 from tellapart.types import Rollout
 from tellapart.utils.rng import ItemSeeds
@@ -58,16 +57,3 @@ def test_samples_belong_to_their_picture(name: str, tmp_path: Path) -> None:
     check(captioner)
     del captioner
     gc.collect()
-
-
-def test_a_generate_that_knows_no_seeds_is_called_picture_by_picture(tiny_captioner: Path) -> None:
-    captioner: Any = load_captioner(str(tiny_captioner))
-    whole = captioner.generate
-
-    def of_before(visual: torch.Tensor, decoding: Decoding) -> Rollout:
-        return whole(visual, decoding)
-
-    captioner.generate = of_before
-    captioner.generate = generate_per_picture(captioner)
-    check(captioner)
-    assert captioner.generate(visual_of(captioner), Decoding(max_tokens=4), ItemSeeds(IDS)).samples == 1

@@ -88,7 +88,7 @@ def test_without_a_network_it_is_one_quick_line(cli: Cli, tmp_path: Path, monkey
         started = time.monotonic()
         done = cli("caption", "some/model", "scenes:plain?n=2", "-o", tmp_path / "c.jsonl")
     assert done.status == 1 and time.monotonic() - started < 8
-    assert "the hub cannot be reached" in done.line or "the hub did not answer" in done.line
+    assert "the hub did not answer" in done.line
     assert "a local folder works offline" in done.line
 
 

@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import safe_open
-from transformers import AutoTokenizer
 
 from tellapart.errors import TellapartError, UsageError
-from tellapart.models.saved import loading_errors
+from tellapart.models.saved import load_tokenizer, loading_errors
 from tellapart.utils.strict_json import parse_json
 
 ADAPTER, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 
 
-def adapter_settings(folder: Path) -> dict[str, Any]:
-    """Returns the configuration of the PEFT adapter in ``folder``. Raises `TellapartError` if it is invalid."""
+def is_adapter_folder(name: str) -> bool:
+    """Returns True if ``name`` is a folder with a PEFT adapter and without a complete model."""
+    folder = Path(name).expanduser()
+    return (folder / ADAPTER).is_file() and not (folder / "config.json").is_file()
+
+
+def base_of_adapter(folder: Path, named: str | None) -> str:
+    """Returns the name of the adapter's base captioner: ``named`` if given, or else the name in its configuration.
+
+    Raises `TellapartError` if the adapter's folder is invalid, and `UsageError` if its base is unknown or an adapter.
+    """
     settings = parse_json((folder / ADAPTER).read_text(encoding="utf-8"))
     if not isinstance(settings, dict) or not isinstance(settings.get("base_model_name_or_path"), str | None):
         raise TellapartError(f"{folder / ADAPTER} is not a valid adapter configuration; expected a file saved by PEFT")
@@ -28,19 +35,14 @@ def adapter_settings(folder: Path) -> dict[str, Any]:
         raise TellapartError(f"{folder} does not contain {ADAPTER_WEIGHTS}; expected an adapter saved by PEFT or TRL")
     if settings.get("megatron_config"):
         raise TellapartError(f"{folder / ADAPTER} uses Megatron layers, which are not supported")
-    return settings
-
-
-def base_of_adapter(folder: Path, settings: dict[str, Any], named: str | None) -> str:
-    """Returns the name of the adapter's base captioner: ``named`` if given, or else the name in its configuration."""
-    base = named or settings.get("base_model_name_or_path")
+    base: str | None = named or settings.get("base_model_name_or_path")
     if not base:
         raise UsageError(f"{folder} is an adapter that does not name its base model; use '{folder}?base_model=NAME'")
-    if (Path(base).expanduser() / ADAPTER).is_file() and not (Path(base).expanduser() / "config.json").is_file():
+    if is_adapter_folder(base):
         raise UsageError(
             f"{folder} is an adapter for {base}, which is itself an adapter; expected a complete captioner as its base"
         )
-    return str(base)
+    return base
 
 
 def merge_adapter(model: torch.nn.Module, folder: Path) -> None:
@@ -49,12 +51,11 @@ def merge_adapter(model: torch.nn.Module, folder: Path) -> None:
 
     wants_gradient = [parameter.requires_grad for parameter in model.parameters()]
     with loading_errors(str(folder), "an adapter whose weights fit its base model"):
-        with safe_open(folder / ADAPTER_WEIGHTS, "pt") as file:
-            given = set(file.keys())
-            check_vocabulary(model, folder, {key: file.get_slice(key).get_shape() for key in given})
+        check_vocabulary(model, folder)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Found missing adapter keys")  # raised as an error below
             adapted: Any = PeftModel.from_pretrained(model, str(folder))
+        given = set(shapes_in(folder))
         expected = set(get_peft_model_state_dict(adapted, save_embedding_layers=False))
         stray = given - expected - set(adapted.state_dict())
         for what, keys in (
@@ -81,7 +82,7 @@ def tokenizer_of_adapter(folder: Path, model: Any, own: Any) -> Any:
     if not (folder / "tokenizer_config.json").is_file():
         return own
     with loading_errors(str(folder), "its base model's tokenizer, with the tokens that were added"):
-        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        tokenizer = load_tokenizer(str(folder))
     before, after = own.get_vocab(), tokenizer.get_vocab()
     if before == after:
         return own
@@ -90,49 +91,55 @@ def tokenizer_of_adapter(folder: Path, model: Any, own: Any) -> Any:
             f"{folder} has a different tokenizer than its base: {len(moved):,} of the base's tokens are missing or "
             f"have a different id (first: {moved[0]!r}); expected the base's tokens, followed by new tokens"
         )
-    tables = embedding_layers(model)
-    rows, needed = min(layer.weight.shape[0] for layer in tables.values()), max(after.values()) + 1
-    if needed > rows:
-        with safe_open(folder / ADAPTER_WEIGHTS, "pt") as file:
-            saved = {
-                end: file.get_slice(key).get_shape()[0]
-                for key in file.keys()  # noqa: SIM118 (no mapping)
-                for end in tables
-                if re.search(rf"\.{re.escape(end)}\.(base_layer\.)?weight$", key)
-            }
+    tables, needed = embedding_rows(model), max(after.values()) + 1
+    if needed > min(tables.values()):
+        saved = saved_rows(folder, model, r"(base_layer\.)?weight")
         lacking = [end for end in tables if saved.get(end, 0) < needed]
         if lacking and not (len(lacking) < len(tables) and model.config.tie_word_embeddings):
             added = sorted(after.keys() - before.keys())
             raise TellapartError(
-                f"{folder} has a tokenizer with {needed:,} tokens, but its base has only {rows:,} word embeddings, and "
-                f"the adapter does not contain {' and '.join(lacking)} for the {len(added):,} added tokens "
-                f"({', '.join(added[:3])}, …); save the adapter again with model.save_pretrained(FOLDER, "
+                f"{folder} has a tokenizer with {needed:,} tokens, but its base has only {min(tables.values()):,} word "
+                f"embeddings, and the adapter does not contain {' and '.join(lacking)} for the {len(added):,} added "
+                f"tokens ({', '.join(added[:3])}, …); save the adapter again with model.save_pretrained(FOLDER, "
                 "save_embedding_layers=True)"
             )
         model.resize_token_embeddings(max(saved.values()), mean_resizing=False)
     return tokenizer
 
 
-def embedding_layers(model: Any) -> dict[str, Any]:
-    """Returns the layers that have one row per token, keyed by the last part of their names."""
-    getters = [getattr(model, f"get_{which}_embeddings", None) for which in ("input", "output")]
-    layers = [layer for get in getters if get is not None and (layer := get()) is not None]
-    return {name.rpartition(".")[2]: layer for name, layer in model.named_modules() if layer in layers}
-
-
-def check_vocabulary(model: Any, folder: Path, shapes: Mapping[str, Sequence[int]]) -> None:
-    """Raises `TellapartError` if the adapter was trained with a different number of tokens than its base model has.
-
-    ``shapes``: maps the names of the adapter's tensors to their shapes.
-    """
-    for end, layer in embedding_layers(model).items():
-        tables = re.compile(rf"\.{re.escape(end)}\.((base_layer\.)?weight|lora_B\.weight|lora_embedding_A)$")
-        named = [(name, shape) for name, shape in shapes.items() if tables.search(name)]
-        counts = {shape[1 if name.endswith("lora_embedding_A") else 0] for name, shape in named}
-        tokens, have = max(counts, default=0), layer.weight.shape[0]
-        if counts and tokens != have:
+def check_vocabulary(model: Any, folder: Path) -> None:
+    """Raises `TellapartError` if the adapter was trained with a different number of tokens than its base model has."""
+    tables = embedding_rows(model)
+    for end, tokens in saved_rows(folder, model, r"(base_layer\.)?weight|lora_B\.weight|lora_embedding_A").items():
+        if tokens != tables[end]:
             raise TellapartError(
-                f"{folder} has {tokens:,} word embeddings, but its base has {have:,}: tokens were added before "
+                f"{folder} has {tokens:,} word embeddings, but its base has {tables[end]:,}: tokens were added before "
                 f"training, but {folder} does not contain the tokenizer with these tokens; save the tokenizer with "
                 f"tokenizer.save_pretrained('{folder}')"
             )
+
+
+def embedding_rows(model: Any) -> dict[str, int]:
+    """Returns the numbers of rows of the layers with one row per token, keyed by the last part of their names."""
+    getters = [getattr(model, f"get_{which}_embeddings", None) for which in ("input", "output")]
+    layers = [layer for get in getters if get is not None and (layer := get()) is not None]
+    return {name.rpartition(".")[2]: len(each.weight) for name, each in model.named_modules() if each in layers}
+
+
+def saved_rows(folder: Path, model: Any, weights: str) -> dict[str, int]:
+    """Returns the largest number of tokens of each layer of `embedding_rows` in the adapter, if it contains the layer.
+
+    weights: pattern of the names of a layer's weights.
+    """
+    ends = "|".join(map(re.escape, embedding_rows(model)))
+    rows: dict[str, int] = {}
+    for key, shape in shapes_in(folder).items():
+        if match := re.search(rf"\.({ends})\.({weights})$", key):
+            rows[match[1]] = max(rows.get(match[1], 0), shape[1 if key.endswith("lora_embedding_A") else 0])
+    return rows
+
+
+def shapes_in(folder: Path) -> dict[str, list[int]]:
+    """Returns the shapes of the adapter's tensors by name."""
+    with safe_open(folder / ADAPTER_WEIGHTS, "pt") as file:
+        return {key: file.get_slice(key).get_shape() for key in file.keys()}  # noqa: SIM118 (no mapping)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import torch
 
-from tellapart.captioners.decoder import Decoder, DecoderState
+from tellapart.captioners.decoder_state import Decoder, DecoderState
 from tellapart.captioners.sampling import suppress, token_ids, token_table
 from tellapart.models.decoding import Decoding
 
@@ -58,22 +58,21 @@ class BeamSearch:
     undefined.
     """
 
-    def __init__(self, decoder: Decoder, state: DecoderState, logits_NV: torch.Tensor, decoding: Decoding) -> None:
-        self.decoder, self.state, self.logits_NV, self.decoding = decoder, state, logits_NV, decoding
+    def __init__(self, captioner: Decoder, state: DecoderState, logits_NV: torch.Tensor, decoding: Decoding) -> None:
+        self.captioner, self.state, self.logits_NV, self.decoding = captioner, state, logits_NV, decoding
         B, K, T, device = len(state), decoding.beams, decoding.max_tokens, logits_NV.device
         self.counts_all = decoding.length_penalty_over == "all"
         self.prompt = state.prompt_tokens if self.counts_all else 0
-        ends, others = decoder.stop_tokens[:1], decoder.stop_tokens[1:]
-        self.end_V = token_table(ends if self.counts_all else decoder.stop_tokens, logits_NV)
+        ends, others = captioner.stop_tokens[:1], captioner.stop_tokens[1:]
+        self.end_V = token_table(ends if self.counts_all else captioner.stop_tokens, logits_NV)
         self.forces_end = self.counts_all and bool(others)
         self.stop_V = token_table(others, logits_NV)
-        self.suppressed = token_ids(decoder.suppressed_tokens, device)
-        self.result_BKT = torch.full((B, K, T), decoder.stop_tokens[0], device=device)
+        self.suppressed = token_ids(captioner.suppressed_tokens, device)
+        self.result_BKT = torch.full((B, K, T), captioner.stop_tokens[0], device=device)
         score_BK = torch.full((B, K), NEVER, device=device)
         first_BK = score_BK.clone()
         first_BK[:, 0] = 0.0
         self.open, self.finished = Beams(self.result_BKT.clone(), first_BK), Beams(self.result_BKT.clone(), score_BK)
-        self.done_BK = torch.zeros(B, K, dtype=torch.bool, device=device)
         self.picture_N = torch.arange(B, device=device)
         self.running_N = torch.ones(B, dtype=torch.bool, device=device)
         self.beams = 1  # all K hypotheses start from the same state
@@ -94,16 +93,14 @@ class BeamSearch:
         length = self.prompt + place if self.counts_all else place + 1
         self._finish(best, ended_BK if self.counts_all else ended_BK | last, length)
         if last and not self.counts_all:
-            self.result_BKT[self.picture_N] = self.finished.tokens_BKT
             return
         # The K best unfinished hypotheses continue.
-        worst_B = torch.where(self.done_BK, self.finished.score_BK.amin(1, keepdim=True), NEVER).amin(1)
+        worst_B = self.finished.score_BK.amin(1)  # about `NEVER` if fewer than K hypotheses have finished
         self.open, from_BK = self.open.grow(place, sum_BKV.masked_fill_(self.end_V, 2 * NEVER))
         candidate_B = best.score_BK[:, 0] if self.counts_all else self.open.score_BK[:, 0]
         self.running_N = self.running_N & (candidate_B / max(length, 1) > worst_B)
         if last:
             self._finish(self.open, torch.ones_like(ended_BK), length + 1)
-        self.result_BKT[self.picture_N] = self.finished.tokens_BKT
         first_N1 = torch.arange(len(self.picture_N), device=self.picture_N.device)[:, None] * self.beams
         self.row_NK = (first_N1 + (from_BK if self.beams > 1 else 0)).expand(-1, K)
 
@@ -115,8 +112,8 @@ class BeamSearch:
             torch.cat([self.finished.score_BK, mean_BK], dim=1),
         )
         best_BK = merged.score_BK.topk(self.decoding.beams).indices
-        done_BK = torch.cat([self.done_BK, ended_BK & self.running_N[:, None]], dim=1)
-        self.finished, self.done_BK = merged.gather(best_BK), done_BK.gather(1, best_BK)
+        self.finished = merged.gather(best_BK)
+        self.result_BKT[self.picture_N] = self.finished.tokens_BKT
 
     def keep(self, kept_N: torch.Tensor) -> None:
         """Keeps only these pictures in the batch."""
@@ -124,13 +121,13 @@ class BeamSearch:
             Beams(each.tokens_BKT[kept_N], each.score_BK[kept_N]) for each in (self.open, self.finished)
         )
         self.picture_N, self.running_N = self.picture_N[kept_N], self.running_N[kept_N]
-        self.done_BK, self.row_NK = self.done_BK[kept_N], self.row_NK[kept_N]
+        self.row_NK = self.row_NK[kept_N]
 
     def decode(self, place: int) -> None:
         """Computes the logits that follow the tokens at ``place``."""
         self.state, self.beams = self.state.select(self.row_NK.flatten()), self.decoding.beams
         token_N1 = self.open.tokens_BKT[:, :, place].reshape(-1, 1)
-        self.logits_NV = self.decoder.compute_logits(self.decoder.decode(self.state, token_N1)[:, -1])
+        self.logits_NV = self.captioner.compute_logits(self.captioner.step(self.state, token_N1)[:, -1])
 
     def result(self, tokens: int) -> torch.Tensor:
         """Returns the generated tokens_RT, best hypothesis first."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from functools import partial
 from typing import Any, ClassVar
 
@@ -13,7 +12,7 @@ from tellapart.captioners.blip_attention import PatchKVCache, attend_to_pictures
 from tellapart.captioners.captioner import Captioner, check_room, max_tokens_after
 from tellapart.captioners.kv_cache import CACHE, explain_no_cache, no_cache_reason
 from tellapart.captioners.registry import CAPTIONERS, CaptionerEntry
-from tellapart.captioners.replaced_forward import replaced_forward
+from tellapart.models.replaced_forward import replaced_forwards
 from tellapart.models.saved import load_whole
 
 
@@ -47,10 +46,8 @@ class Blip(Captioner):
 
     def encode(self, pixels_BCHW: torch.Tensor) -> torch.Tensor:
         tower = self.model.vision_model
-        with ExitStack() as stack:
-            if not torch.is_grad_enabled():  # transformers has no fused attention for BLIP
-                for layer in tower.encoder.layers:
-                    stack.enter_context(replaced_forward(layer.self_attn, partial(fused_attention, layer.self_attn)))
+        fused = [] if torch.is_grad_enabled() else [layer.self_attn for layer in tower.encoder.layers]
+        with replaced_forwards((each, partial(fused_attention, each)) for each in fused):  # transformers has none
             visual: torch.Tensor = tower(pixel_values=self.inputs(pixels_BCHW)).last_hidden_state
         return visual
 
@@ -69,21 +66,19 @@ class Blip(Captioner):
         Compared with separate passes for prompt and captions, this takes fewer kernel launches, which saves time on a
         GPU, but more padding, which costs time on a CPU.
         """
+        layers = [layer.crossattention.self for layer in self.model.text_decoder.bert.encoder.layer]
+        with replaced_forwards((layer, partial(attend_to_pictures, layer, visual)) for layer in layers):
+            return self._read(visual, tokens_RT)
+
+    def hidden_uncached(self, visual: torch.Tensor, tokens_RT: torch.Tensor, valid_RT: torch.Tensor) -> torch.Tensor:
+        return self._read(visual.repeat_interleave(len(tokens_RT) // len(visual), dim=0), tokens_RT)
+
+    def _read(self, visual: torch.Tensor, tokens_RT: torch.Tensor) -> torch.Tensor:
+        """Computes the hidden states that predict these tokens in one pass over the prompt and the tokens."""
         start_RT = self._start(len(tokens_RT))
         read_RT = torch.cat([start_RT, tokens_RT[:, :-1]], dim=1)
         bert = self.model.text_decoder.bert
-        with ExitStack() as stack:
-            for layer in bert.encoder.layer:
-                module = layer.crossattention.self
-                stack.enter_context(replaced_forward(module, partial(attend_to_pictures, module, visual)))
-            output = bert(input_ids=read_RT, encoder_hidden_states=visual, is_decoder=True, use_cache=False)
-        return self._transform(output.last_hidden_state[:, start_RT.shape[1] - 1 :])
-
-    def hidden_uncached(self, visual: torch.Tensor, tokens_RT: torch.Tensor, valid_RT: torch.Tensor) -> torch.Tensor:
-        visual_RPD = visual.repeat_interleave(len(tokens_RT) // len(visual), dim=0)
-        start_RT = self._start(len(tokens_RT))
-        read_RT = torch.cat([start_RT, tokens_RT[:, :-1]], dim=1)
-        output = self.model.text_decoder.bert(input_ids=read_RT, encoder_hidden_states=visual_RPD, is_decoder=True)
+        output = bert(input_ids=read_RT, encoder_hidden_states=visual, is_decoder=True, use_cache=False)
         return self._transform(output.last_hidden_state[:, start_RT.shape[1] - 1 :])
 
     def _transform(self, states: torch.Tensor) -> torch.Tensor:
@@ -96,20 +91,14 @@ class Blip(Captioner):
         bert = self.model.text_decoder.bert
         start_BT = self._start(len(visual))
         output = bert(input_ids=start_BT, encoder_hidden_states=visual, is_decoder=True, use_cache=True)
+        hidden_B1H = self._transform(output.last_hidden_state[:, -1:])
         picture_B = torch.arange(len(visual), device=visual.device)
-        return PatchKVCache(
-            getattr(output, CACHE),
-            self._transform(output.last_hidden_state[:, -1:]),
-            len(self.start),
-            picture_N=picture_B,
-        )
+        return PatchKVCache(getattr(output, CACHE), hidden_B1H, len(self.start), picture_N=picture_B)
 
     def decode(self, state: PatchKVCache, tokens_NT: torch.Tensor) -> torch.Tensor:
         bert = self.model.text_decoder.bert
         layers = [layer.crossattention.self for layer in bert.encoder.layer]
-        with ExitStack() as stack:
-            for number, layer in enumerate(layers):
-                stack.enter_context(replaced_forward(layer, partial(state.attend, layer, number)))
+        with replaced_forwards((layer, partial(state.attend, layer, number)) for number, layer in enumerate(layers)):
             output = bert(
                 input_ids=tokens_NT,
                 encoder_hidden_states=state.hidden_N1H,  # enables cross-attention; `attend` supplies keys and values
@@ -131,16 +120,10 @@ class Blip(Captioner):
         return torch.tensor(self.start, device=self.device).expand(rows, -1)
 
 
-def load_blip(folder: str) -> tuple[Any, type[Captioner]]:
-    """Loads the model in ``folder`` in float32. Returns the model and its captioner class."""
-
-    return load_whole(BlipForConditionalGeneration, folder, dtype=torch.float32), Blip
-
-
 CAPTIONERS.register(
     CaptionerEntry(
         name="blip",
-        factory=load_blip,
+        factory=lambda folder: (load_whole(BlipForConditionalGeneration, folder, dtype=torch.float32), Blip),
         help="A vision transformer and a text decoder with cross-attention.",
         label="BLIP",
         model_type=True,

@@ -8,9 +8,7 @@ captioners.
 from __future__ import annotations
 
 import copy
-import json
 import os
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -20,15 +18,14 @@ import torch.nn.functional as F
 from PIL import Image
 
 from tellapart.captioners.cuda_graphs import StepGraphs
-from tellapart.captioners.decoder import DecoderState
+from tellapart.captioners.decoder_state import DecoderState, TokenHistory
 from tellapart.captioners.decoding import generate
 from tellapart.captioners.generate import generate_captions
-from tellapart.captioners.lora import is_adapter, merged_weights
+from tellapart.captioners.lora import merged_weights
 from tellapart.captioners.teacher_forcing import MANY_SCORES, hidden_cached
-from tellapart.captioners.uncached import Uncached
 from tellapart.data.pictures import load_rgb
 from tellapart.errors import UsageError
-from tellapart.models.captioner_options import OPTIONS_FILE, Levels, saved_decoding
+from tellapart.models.captioner_options import Levels, SavedOptions
 from tellapart.models.decoding import DEFAULT, Decoding
 from tellapart.models.digests import settings_of, weights_fingerprint
 from tellapart.models.onednn import LARGE, linear, speed_up
@@ -43,7 +40,7 @@ from tellapart.utils.checksums import write_sums
 from tellapart.utils.rng import ItemSeeds
 
 
-class Captioner(ABC):
+class Captioner:
     """Generates text from pictures: ``encode(pixels) -> visual``, ``logits``, ``generate``.
 
     Captions are rows R = B·S, where the S captions for a picture are consecutive; ``visual`` has B rows. ``options``:
@@ -117,6 +114,10 @@ class Captioner(ABC):
         Returns None if all pictures take the same number of positions.
         """
         return None
+
+    def same_shapes(self, visual: torch.Tensor) -> bool:
+        """Returns True if the features of these pictures have the same shape, so that they can be averaged."""
+        return True
 
     @property
     def end(self) -> int:
@@ -196,8 +197,8 @@ class Captioner(ABC):
 
     @staticmethod
     def reads_pictures(model: Any) -> bool:
-        """Returns True if models of this family come with an image processor."""
-        return True
+        """Returns True if the model comes with an image processor."""
+        return getattr(model, "vision", model) is not None
 
     @property
     def makes_features(self) -> bool:
@@ -217,9 +218,10 @@ class Captioner(ABC):
         pixels_BCHW: torch.Tensor = self.processor(images=list(images), return_tensors="pt")["pixel_values"]
         return pixels_BCHW
 
-    @abstractmethod
     def encode(self, pixels_BCHW: torch.Tensor) -> torch.Tensor:
         """Computes the vision encoder's output, B×… ."""
+        visual: torch.Tensor = self.model.encode(self.inputs(pixels_BCHW))
+        return visual
 
     def hidden(self, visual: torch.Tensor, tokens_RT: torch.Tensor, valid_RT: torch.Tensor) -> torch.Tensor:
         """Computes hidden_RTH with teacher forcing.
@@ -254,6 +256,16 @@ class Captioner(ABC):
         """Computes hidden_NTH after each of the new tokens N×T, and updates ``state`` (N rows) in place."""
         raise NotImplementedError(f"{type(self).__name__} has no KV cache")
 
+    def begin(self, visual: torch.Tensor, max_tokens: int) -> DecoderState:
+        """Returns the state before the first token, from `prefill` if the captioner has a KV cache."""
+        if self.caches:
+            return self.prefill(visual, max_tokens)
+        return TokenHistory(self, visual, torch.empty(len(visual), 0, dtype=torch.long, device=visual.device))
+
+    def step(self, state: Any, token_N1: torch.Tensor) -> torch.Tensor:
+        """Computes hidden_N1H after one more token per row, and updates the state from `begin` in place."""
+        return state.decode(token_N1) if isinstance(state, TokenHistory) else self.decode(state, token_N1)
+
     @property
     def output_layer(self) -> Any:
         """The linear layer that maps hidden states to logits, or None if logits are computed in another way."""
@@ -280,8 +292,10 @@ class Captioner(ABC):
         ``seeds``: one seed per picture, which makes the picture's samples independent of the rest of the batch. If
         None, uses torch's default generator.
         """
-        rollout = generate(self if self.caches else Uncached(self), visual, decoding, seeds)
-        self._count_cut(rollout)
+        rollout = generate(self, visual, decoding, seeds)
+        stopped_R = self.stopped(rollout)
+        self.generated += len(stopped_R)
+        self.cut_captions += int((~stopped_R).sum())
         return rollout
 
     def stopped(self, rollout: Rollout) -> torch.Tensor:
@@ -289,15 +303,10 @@ class Captioner(ABC):
         stop_E = torch.tensor(list(self.stop_tokens), device=rollout.tokens_RT.device)
         return (torch.isin(rollout.tokens_RT, stop_E) & rollout.valid_RT).any(1)
 
-    def _count_cut(self, rollout: Rollout) -> None:
-        """Counts generated and truncated captions."""
-        stopped_R = self.stopped(rollout)
-        self.generated += len(stopped_R)
-        self.cut_captions += len(stopped_R) - int(stopped_R.sum())
-
-    @abstractmethod
     def parts(self) -> dict[str, torch.nn.Module]:
         """Returns the trainable parts by name: ``vision``, ``mapper`` and ``language_model``, if they exist."""
+        names = ("vision", "mapper", "language_model")
+        return {name: part for name in names if (part := getattr(self.model, name, None)) is not None}
 
     def caption(
         self,
@@ -368,26 +377,16 @@ class Captioner(ABC):
     def pad(self, rows: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor]:
         return pad_rows(rows, self.tokenizer.pad_token_id)
 
-    @property
-    def adapted(self) -> bool:
-        """Returns True if LoRA adapters are attached to the weights."""
-        return any(is_adapter(name) for name, _ in self.model.named_parameters())
-
     def save(self, folder: str | Path) -> None:
         """Saves the captioner to a folder that transformers can load, with LoRA adapters merged into the weights."""
         folder = Path(folder)
         silence_transformers()
-        merged = {}
-        if self.adapted:
-            merged = {"state_dict": merged_weights(self.model)}
-        self.model.save_pretrained(folder, **merged)
+        self.model.save_pretrained(folder, state_dict=merged_weights(self.model))
         readable_weights(folder)
         for part in (self.tokenizer, self.processor):
             if part is not None:
                 part.save_pretrained(folder)
-        levels = {"detail": self.levels} if self.levels else {}
-        if kept := self.chosen | saved_decoding(self.decoding) | levels:
-            (folder / OPTIONS_FILE).write_text(json.dumps(kept, ensure_ascii=False) + "\n", encoding="utf-8")
+        SavedOptions(**self.chosen, decoding=self.decoding, detail=self.levels).write(folder)
         write_sums(folder)
 
     def _encode_frozen(self, pixels_BCHW: torch.Tensor) -> torch.Tensor:

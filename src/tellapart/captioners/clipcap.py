@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch
+from huggingface_hub.dataclasses import strict
 from PIL import Image
 from torch import nn
 from transformers import (
@@ -28,6 +29,7 @@ from tellapart.models.vision import cells_of, config_of, pooled_of, width_of
 FILES = "files"
 
 
+@strict
 class ClipCapConfig(PreTrainedConfig):
     """Configuration of a ClipCap.
 
@@ -42,36 +44,29 @@ class ClipCapConfig(PreTrainedConfig):
 
     model_type = "clipcap"
 
-    def __init__(
-        self,
-        vision_config: dict[str, Any] | PreTrainedConfig | None = None,
-        text_config: dict[str, Any] | PreTrainedConfig | None = None,
-        visual: str = "projected",
-        mapper: str = "mlp",
-        prefix_length: int = 10,
-        mapper_layers: int = 8,
-        mapper_heads: int = 8,
-        mapper_constants: int = 10,
-        grid: int = 0,
-        feature_size: int = 0,
-        **kwargs: Any,
-    ) -> None:
-        self.grid = grid
+    vision_config: Any = None
+    text_config: Any = None
+    visual: str = "projected"
+    mapper: str = "mlp"
+    prefix_length: int = 10
+    mapper_layers: int = 8
+    mapper_heads: int = 8
+    mapper_constants: int = 10
+    grid: int = 0
+    feature_size: int = 0
+
+    def __post_init__(self, **kwargs: Any) -> None:
         default = {"model_type": "clip_vision_model", "projection_dim": 512}
-        self.vision_config = None if visual == FILES else config_of(vision_config or default)
-        if visual == FILES:
-            self.feature_size = feature_size
-        self.text_config = config_of(text_config or {"model_type": "gpt2"})
-        self.visual, self.mapper, self.prefix_length = visual, mapper, prefix_length
-        self.mapper_layers, self.mapper_heads, self.mapper_constants = mapper_layers, mapper_heads, mapper_constants
-        super().__init__(**kwargs)
+        self.vision_config = None if self.visual == FILES else config_of(self.vision_config or default)
+        self.text_config = config_of(self.text_config or {"model_type": "gpt2"})
+        super().__post_init__(**kwargs)  # type: ignore[no-untyped-call]
 
     @property
     def visual_size(self) -> int:
         """D, the width of a picture's features."""
-        config: Any = self.vision_config
         if self.visual == FILES:
-            return int(self.feature_size)
+            return self.feature_size
+        config = self.vision_config
         return int(config.projection_dim) if self.visual == "projected" else width_of(config)
 
     @property
@@ -169,7 +164,7 @@ class ClipCapModel(PreTrainedModel):
         if config.visual == FILES:
             self.vision: Any = None
         elif config.visual == "projected":
-            self.vision = CLIPVisionModelWithProjection(config.vision_config)  # type: ignore[arg-type]
+            self.vision = CLIPVisionModelWithProjection(config.vision_config)
         else:
             self.vision = AutoModel.from_config(config.vision_config)
         self.mapper = MAPPERS[config.mapper](config)
@@ -184,9 +179,7 @@ class ClipCapModel(PreTrainedModel):
             return projected
         return cells_of(output, self.config.grid) if self.config.visual == "cells" else pooled_of(output)
 
-    def forward(
-        self, pixel_values: torch.Tensor, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None
-    ) -> torch.Tensor:
+    def forward(self, pixel_values: torch.Tensor, input_ids: torch.Tensor) -> torch.Tensor:
         """Computes logits B×T×V. Position t scores ``input_ids[:, t]``, given the picture and the preceding tokens."""
         hidden_BTH = self.hidden(self.encode(pixel_values), input_ids)
         logits_BTV: torch.Tensor = self.language_model.get_output_embeddings()(hidden_BTH)
@@ -235,10 +228,6 @@ class ClipCap(Captioner):
         super().__init__(model, tokenizer, processor, name)
         self.set_prompt(prompt)
 
-    @staticmethod
-    def reads_pictures(model: Any) -> bool:
-        return model.vision is not None
-
     def set_prompt(self, prompt: str) -> None:
         self.prompt_ids = list(self.tokenizer(prompt, add_special_tokens=False)["input_ids"]) if prompt else []
 
@@ -266,9 +255,6 @@ class ClipCap(Captioner):
         """Number of cells per frame in the vision encoder's output."""
         blank_1PD = self._encode_frozen(self.pixels([Image.new("RGB", (64, 64))]))
         return int(blank_1PD.shape[1])
-
-    def encode(self, pixels_BCHW: torch.Tensor) -> torch.Tensor:
-        return self.model.encode(pixels_BCHW.to(self.device, self.dtype))
 
     @property
     def caches(self) -> bool:
@@ -308,24 +294,14 @@ class ClipCap(Captioner):
     def output_layer(self) -> Any:
         return self.model.language_model.get_output_embeddings()
 
-    def parts(self) -> dict[str, torch.nn.Module]:
-        vision = {} if self.model.vision is None else {"vision": self.model.vision}
-        return {**vision, "mapper": self.model.mapper, "language_model": self.model.language_model}
-
 
 AutoConfig.register("clipcap", ClipCapConfig)
 AutoModel.register(ClipCapConfig, ClipCapModel)
 
-
-def load_clipcap(folder: str) -> tuple[Any, type[Captioner]]:
-    """Loads the model in ``folder`` in float32. Returns the model and its captioner class."""
-    return load_whole(ClipCapModel, folder, dtype=torch.float32), ClipCap
-
-
 CAPTIONERS.register(
     CaptionerEntry(
         name="clipcap",
-        factory=load_clipcap,
+        factory=lambda folder: (load_whole(ClipCapModel, folder, dtype=torch.float32), ClipCap),
         help="A vision encoder, a mapper and a causal language model.",
         label="ClipCap",
         model_type=True,

@@ -44,15 +44,11 @@ def mean_similarity(samples: Sequence[str]) -> np.ndarray:
     the other sample, and the results are averaged over sentences and then over both directions.
     """
     parts = [sentences(text) or [text] for text in samples]
-    row_of = {
-        part: row
-        for row, part in enumerate(dict.fromkeys(part for samples_of_picture in parts for part in samples_of_picture))
-    }
-    row_U = [
-        row_of[part] for samples_of_picture in parts for part in samples_of_picture
-    ]  # samples often share sentences
+    flat = [part for parts_of_sample in parts for part in parts_of_sample]
+    row_of = {part: row for row, part in enumerate(dict.fromkeys(flat))}  # samples often share sentences
+    row_U = [row_of[part] for part in flat]
     similarity_UU = _similarity(list(row_of))[np.ix_(row_U, row_U)]
-    count_S = np.array([len(samples_of_picture) for samples_of_picture in parts])
+    count_S = np.array([len(parts_of_sample) for parts_of_sample in parts])
     first_S = count_S.cumsum() - count_S
     best_US = np.maximum.reduceat(similarity_UU, first_S, axis=1)  # best match of each sentence in each sample
     one_way_SS = np.add.reduceat(best_US, first_S, axis=0) / count_S[:, None]

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 
 from tellapart.captioners.beam_search import BeamSearch
-from tellapart.captioners.decoder import Decoder, DecoderState
+from tellapart.captioners.decoder_state import Decoder, DecoderState
+from tellapart.captioners.kv_cache import KVCache
 from tellapart.captioners.sampling import SampleSearch
 from tellapart.errors import TellapartError
 from tellapart.models.decoding import Decoding
@@ -19,38 +20,32 @@ GOING = 0.75  # finished rows are dropped when at most this fraction of the rows
 
 
 @torch.no_grad()
-def generate(decoder: Decoder, visual: torch.Tensor, decoding: Decoding, seeds: ItemSeeds | None = None) -> Rollout:
+def generate(captioner: Decoder, visual: torch.Tensor, decoding: Decoding, seeds: ItemSeeds | None = None) -> Rollout:
     """Generates ``decoding.samples`` captions for each of B pictures, in adjacent rows.
 
-    A caption ends with its first token in ``decoder.stop_tokens``, which is kept, or after ``decoding.max_tokens``
+    A caption ends with its first token in ``captioner.stop_tokens``, which is kept, or after ``decoding.max_tokens``
     tokens. ``seeds``: one seed per picture, used for sampling. If None, uses torch's default generator. Raises
     `TellapartError` if logits are NaN.
     """
-    drawn = decoding.kind not in ("greedy", "beam")
-    uniform_RT = decoding.uniform(len(visual), visual.device, seeds) if drawn else None
-    state = decoder.prefill(visual, decoding.max_tokens)
+    uniform_RT = decoding.uniform(len(visual), visual.device, seeds)
+    state = captioner.begin(visual, decoding.max_tokens)
     if decoding.samples > 1 and decoding.kind != "beam":
         state = state.select(torch.arange(len(visual) * decoding.samples, device=visual.device) // decoding.samples)
-    logits_NV = check_finite(decoder.name, decoder.compute_logits(state.hidden_N1H[:, -1]))
-    if visual.device.type == "cuda" and (graphs := getattr(decoder, "graphs", None)) is not None:
-        tokens_RT = graphs(decoder, state, logits_NV, decoding, uniform_RT)
-    else:
-        tokens_RT = generate_tokens(make_loop(decoder, state, logits_NV, decoding, uniform_RT), decoding.max_tokens)
-    return to_rollout(tokens_RT, decoder.tokenizer, decoder.stop_tokens, decoding.samples)
-
-
-def check_finite(name: str, logits_NV: torch.Tensor) -> torch.Tensor:
-    """Returns the first tokens' logits unchanged. Raises `TellapartError` if any logit is NaN."""
+    logits_NV = captioner.compute_logits(state.hidden_N1H[:, -1])
     if bool(logits_NV.isnan().any()):
         raise TellapartError(
-            f"{name}: its logits are NaN, so it cannot generate captions; probably its weights or features are not "
-            "finite; load an earlier checkpoint, or use --precision fp32"
+            f"{captioner.name}: its logits are NaN, so it cannot generate captions; probably its weights or features "
+            "are not finite; load an earlier checkpoint, or use --precision fp32"
         )
-    return logits_NV
+    if visual.device.type == "cuda" and captioner.graphs is not None and isinstance(state, KVCache):
+        tokens_RT = captioner.graphs(captioner, state, logits_NV, decoding, uniform_RT)
+    else:
+        tokens_RT = generate_tokens(make_loop(captioner, state, logits_NV, decoding, uniform_RT), decoding.max_tokens)
+    return to_rollout(tokens_RT, captioner.tokenizer, captioner.stop_tokens, decoding.samples)
 
 
 def make_loop(
-    decoder: Decoder,
+    captioner: Decoder,
     state: DecoderState,
     logits_NV: torch.Tensor,
     decoding: Decoding,
@@ -60,8 +55,8 @@ def make_loop(
     from ``state``.
     """
     if decoding.kind == "beam":
-        return BeamSearch(decoder, state, logits_NV, decoding)
-    return SampleSearch(decoder, state, logits_NV, decoding, uniform_RT)
+        return BeamSearch(captioner, state, logits_NV, decoding)
+    return SampleSearch(captioner, state, logits_NV, decoding, uniform_RT)
 
 
 def generate_tokens(loop: SampleSearch | BeamSearch, max_tokens: int) -> torch.Tensor:

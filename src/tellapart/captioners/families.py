@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import nn
@@ -31,6 +31,13 @@ class Layout:
 
 QFORMER = ("query_tokens", "qformer", "language_projection")
 PROJECTOR = ("model.multi_modal_projector",)
+LLAVA = Layout(
+    "model.vision_tower",
+    "hidden_states",
+    mapper=PROJECTOR,
+    template="USER: {image}\n{prompt} ASSISTANT:",
+    answers=True,
+)
 LAYOUTS = {
     "blip-2": Layout("vision_model", mapper=QFORMER, language=("language_model",), prompt="", template="{prompt}"),
     "instructblip": Layout(
@@ -50,32 +57,17 @@ LAYOUTS = {
     ),
     "paligemma": Layout("model.vision_tower", mapper=PROJECTOR, prompt="caption en"),
     "gemma3": Layout("model.vision_tower", mapper=PROJECTOR),
-    "llava": Layout(
-        "model.vision_tower",
-        "hidden_states",
-        mapper=PROJECTOR,
-        template="USER: {image}\n{prompt} ASSISTANT:",
-        answers=True,
-    ),
-    "llava_next": Layout(
-        "model.vision_tower",
-        "hidden_states",
-        mapper=("model.multi_modal_projector", "model.image_newline"),
-        template="USER: {image}\n{prompt} ASSISTANT:",
-        answers=True,
-    ),
+    "llava": LLAVA,
+    "llava_next": replace(LLAVA, mapper=(*PROJECTOR, "model.image_newline")),
     "florence2": Layout(
         "model.vision_tower",
         mapper=PROJECTOR,
         prompt="<CAPTION>",  # its processor adds the picture token and the question for the task
         template="{prompt}",
     ),
-    "qwen2_vl": Layout("model.visual", "pooler_output"),
-    "qwen2_5_vl": Layout("model.visual", "pooler_output"),
-    "glm4v": Layout("model.visual", "pooler_output"),
+    **dict.fromkeys(("qwen2_vl", "qwen2_5_vl", "glm4v"), Layout("model.visual", "pooler_output")),
     "aya_vision": Layout("model.vision_tower", "hidden_states", mapper=PROJECTOR),
-    "deepseek_vl": Layout("model.vision_model", mapper=("model.aligner",)),
-    "janus": Layout("model.vision_model", mapper=("model.aligner",)),
+    **dict.fromkeys(("deepseek_vl", "janus"), Layout("model.vision_model", mapper=("model.aligner",))),
     "vision-encoder-decoder": Layout(
         "encoder", mapper=("enc_to_dec_proj",), language=("decoder",), prompt="", template="{prompt}"
     ),
@@ -102,23 +94,11 @@ def layout_of(model: Any) -> Layout:
     """
     layout = LAYOUTS.get(model.config.model_type)
     if layout is None:
-        return Layout(
-            first(model, VISION),
-            None,
-            present(model, MAPPERS),
-            (*first_of(model, LANGUAGE), *present(model, ("lm_head",))),
-        )
+        language = (*present(model, LANGUAGE)[:1], *present(model, ("lm_head",)))
+        return Layout(next(iter(present(model, VISION)), ""), None, present(model, MAPPERS), language)
     if layout.output == "hidden_states" and not isinstance(model.config.vision_feature_layer, int):
-        return Layout(layout.vision, None, layout.mapper, layout.language, layout.prompt, layout.template)
+        return replace(layout, output=None)
     return layout
-
-
-def first_of(model: nn.Module, paths: tuple[str, ...]) -> tuple[str, ...]:
-    return present(model, paths)[:1]
-
-
-def first(model: nn.Module, paths: tuple[str, ...]) -> str:
-    return next(iter(present(model, paths)), "")
 
 
 def present(model: nn.Module, paths: tuple[str, ...]) -> tuple[str, ...]:

@@ -41,7 +41,13 @@ def generate_captions(
         for start in range(0, len(visual), batch_size):
             block = captioner.inputs(torch.as_tensor(visual[start : start + batch_size]))
             of_block = None if seeds is None else seeds[start : start + batch_size]
-            texts += _generate_texts(captioner, block, decoding, of_block)
+            rollout = captioner.generate(block, decoding.drawn, of_block)
+            least = decoding.confidence
+            written = confident_texts(captioner, block, rollout, least) if least else rollout.texts
+            stopped = captioner.stopped(rollout).tolist()
+            captioner.cut = {" ".join(text.split()) for text, ends in zip(written, stopped, strict=True) if not ends}
+            consents = decoding.kind == "consensus"
+            texts += map(consensus, blocks_of(written, decoding.candidates)) if consents else written
     return texts
 
 
@@ -57,13 +63,3 @@ def without_gaps(captioner: Any) -> Iterator[None]:
         yield
     finally:
         captioner.gaps = before
-
-
-def _generate_texts(captioner: Any, visual: torch.Tensor, decoding: Decoding, seeds: ItemSeeds | None) -> list[str]:
-    rollout = captioner.generate(visual, decoding.drawn, seeds)
-    texts = confident_texts(captioner, visual, rollout, least) if (least := decoding.confidence) else rollout.texts
-    cut = zip(texts, captioner.stopped(rollout).tolist(), strict=True)
-    captioner.cut = {" ".join(text.split()) for text, stopped in cut if not stopped}
-    if decoding.kind != "consensus":
-        return texts
-    return [consensus(candidates) for candidates in blocks_of(texts, decoding.candidates)]

@@ -70,19 +70,18 @@ class KVCache:
                 setattr(chosen, name, next(rest))
         return chosen
 
-    def attention_mask(self, tokens: int) -> torch.Tensor | None:
-        """Returns the mask for the prompt, the tokens after the prompt, and ``tokens`` more tokens.
+    def inputs(self, tokens: int, position_axes: int = 1) -> dict[str, torch.Tensor]:
+        """Returns the model's ``attention_mask`` and ``position_ids`` for ``tokens`` more tokens, if it needs them.
 
-        Returns None if the prompts are not padded.
+        position_axes: more than 1 if positions have several axes, which are equal for words.
         """
-        if self.mask_NP is None:
-            return None
-        return F.pad(self.mask_NP, (0, self.decoded + tokens), value=1)
-
-    def positions(self, tokens: int) -> torch.Tensor:
-        """Returns the positions N×T of the next ``tokens`` tokens."""
-        assert self.position_N1 is not None
-        return self.position_N1 + self.decoded + torch.arange(tokens, device=self.position_N1.device)
+        inputs = {}
+        if self.mask_NP is not None:
+            inputs["attention_mask"] = F.pad(self.mask_NP, (0, self.decoded + tokens), value=1)
+        if self.position_N1 is not None:
+            position_NT = self.position_N1 + self.decoded + torch.arange(tokens, device=self.position_N1.device)
+            inputs["position_ids"] = position_NT.expand(position_axes, -1, -1) if position_axes > 1 else position_NT
+        return inputs
 
 
 def select_rows(cache: Any, row_N: torch.Tensor) -> Any:

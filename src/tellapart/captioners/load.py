@@ -7,30 +7,24 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import transformers
+from PIL import Image
 
 from tellapart.captioners.adapters import (
-    ADAPTER,
-    adapter_settings,
     base_of_adapter,
+    is_adapter_folder,
     merge_adapter,
     tokenizer_of_adapter,
 )
 from tellapart.captioners.captioner import Captioner
 from tellapart.captioners.custom import load_custom
-from tellapart.captioners.fit_checks import check_fit
-from tellapart.captioners.name_options import DETAIL, STOP, parse_options, parse_value, with_detail
+from tellapart.captioners.name_options import parse_options, parse_value
 from tellapart.captioners.registry import CAPTIONERS
 from tellapart.errors import TellapartError, UsageError
-from tellapart.models.captioner_options import (
-    decoding_in,
-    levels_in,
-    saved_options,
-)
+from tellapart.models.captioner_options import saved_options
 from tellapart.models.devices import resolve_device
 from tellapart.models.names import is_server
 from tellapart.models.precision import Precision, dtype_of, resolve_precision, set_precision
-from tellapart.models.saved import checked_model_folder, loading_errors
+from tellapart.models.saved import checked_model_folder, load_config, load_processor, load_tokenizer, loading_errors
 from tellapart.utils.allowed_code import code_path
 from tellapart.utils.checksums import check_sums
 
@@ -63,31 +57,32 @@ def load_captioner(
             "caption' and 'tellapart eval --captioner'; use a local captioner here"
         )
     device = resolve_device(device)
-    chosen, bare, written = resolve_precision(precision, device), *name.partition("?")[::2]
-    if (custom := load_without_folder(bare, written)) is not None:
-        keeps = precision == "auto" and code_path(bare, "captioner") is not None
-        return prepared(custom, None if keeps else chosen, adapter, device)
-    folder = Path(bare).expanduser()
-    if (folder / ADAPTER).is_file() and not (folder / "config.json").is_file():
-        return load_adapted(name, folder, written, device, precision)
+    chosen, (bare, _, written) = resolve_precision(precision, device), name.partition("?")
+    keeps = None if precision == "auto" else chosen  # the precision of user code
+    for entry in CAPTIONERS.builtin().values():
+        if entry.takes and re.fullmatch(entry.takes, bare):
+            return prepared(entry.factory(bare, written), chosen, adapter, device)
+    if (path := code_path(bare, "captioner")) is not None:
+        options = dict(pair.split("=", 1) for pair in written.split("&") if "=" in pair)
+        return prepared(load_custom(path, options), keeps, adapter, device)
+    if is_adapter_folder(bare):
+        return load_adapted(name, Path(bare).expanduser(), written, device, precision)
     where = checked_model_folder(bare, "captioner")
-    if (maker := saved_options(where).get("made_by")) is not None:
+    if (saved := saved_options(where)).made_by:
         if written:
             raise UsageError(f"{bare} was saved by a custom captioner, together with its options; remove '?{written}'")
-        custom = load_custom(str(maker), {}, where)
-        custom.decoding = decoding_in(saved_options(where))
-        return prepared(custom, None if precision == "auto" else chosen, adapter, device)
+        custom = load_custom(saved.made_by, {}, where)
+        custom.decoding = saved.decoding
+        return prepared(custom, keeps, adapter, device)
     model, family, tokenizer, processor = load_parts(where, bare, chosen, adapter)
     saved = saved_options(where, from_hub=True)
-    decoding, levels = decoding_in(saved), levels_in(saved, bare)
-    typed = with_detail(parse_options(written, {**family.options, **STOP, **DETAIL}, bare), levels, bare)
-    options = {key: value for key, value in saved.items() if key not in ("decoding", "detail")} | typed
+    options = saved.chosen | parse_options(written, {**family.options, "stop": str}, bare, saved.detail)
     model.requires_grad_(chosen == "fp32").eval().to(device)
     with loading_errors(bare, "a processor that fits the model"):
-        arguments = {key: value for key, value in options.items() if key not in STOP}
+        arguments = {key: value for key, value in options.items() if key != "stop"}
         captioner: Captioner = family(model, tokenizer, processor, str(name), **arguments)
         check_fit(captioner)
-    captioner.chosen, captioner.decoding, captioner.levels = options, decoding, levels
+    captioner.chosen, captioner.decoding, captioner.levels = options, saved.decoding, saved.detail
     captioner.set_stop(options.get("stop", ""))
     return captioner
 
@@ -107,16 +102,12 @@ def prepared(
 def load_parts(where: str, bare: str, precision: Precision, adapter: Path | None) -> tuple[Any, Any, Any, Any]:
     """Returns a folder's model (with the adapter merged), the model's family, its tokenizer and its processor."""
     with loading_errors(bare, "a captioner: a folder or hub name with config.json and safetensors"):
-        kind = transformers.AutoConfig.from_pretrained(where, trust_remote_code=False).model_type
+        kind = load_config(where).model_type
         if kind in CAPTIONERS and (entry := CAPTIONERS.find(kind)).model_type:
             model, family = entry.factory(where)
             set_precision(model, precision)
-            tokenizer = transformers.AutoTokenizer.from_pretrained(where, trust_remote_code=False)
-            processor = None
-            if family.reads_pictures(model):
-                processor = transformers.AutoImageProcessor.from_pretrained(
-                    where, backend="pil", trust_remote_code=False
-                )
+            tokenizer = load_tokenizer(where)
+            processor = load_processor(where) if family.reads_pictures(model) else None
         else:
             model, family, tokenizer, processor = CAPTIONERS.find("transformers").factory(
                 where, kind, bare, dtype_of(precision)
@@ -136,11 +127,10 @@ def load_adapted(name: str, folder: Path, written: str, device: torch.device, pr
 
     ``written``: options for the adapter and for its base model.
     """
-    settings = adapter_settings(folder)
-    check_sums(folder)
     pairs = [pair for pair in written.split("&") if pair]
     named = [pair.partition("=")[2] for pair in pairs if pair.startswith("base_model=")]
-    base = base_of_adapter(folder, settings, parse_value(named[-1]) if named else None)
+    base = base_of_adapter(folder, parse_value(named[-1]) if named else None)
+    check_sums(folder)
     rest = "&".join(pair for pair in pairs if not pair.startswith("base_model="))
     try:
         captioner = load_captioner(f"{base}?{rest}" if rest else base, device, precision, folder)
@@ -153,12 +143,29 @@ def load_adapted(name: str, folder: Path, written: str, device: torch.device, pr
     return captioner
 
 
-def load_without_folder(name: str, written: str) -> Captioner | None:
-    """Loads a captioner that is not a transformers folder: a published checkpoint, a new ClipCap, or user code."""
-    for entry in CAPTIONERS.builtin().values():
-        if entry.takes and re.fullmatch(entry.takes, name):
-            captioner: Captioner = entry.factory(name, written)
-            return captioner
-    if (path := code_path(name, "captioner")) is not None:
-        return load_custom(path, dict(pair.split("=", 1) for pair in written.split("&") if "=" in pair))
-    return None
+def check_fit(captioner: Captioner) -> None:
+    """Raises `TellapartError` if the processor or the tokenizer does not fit the model.
+
+    The processor's pictures must have the size that the vision encoder expects, and every token, other than a picture
+    token, needs a word embedding.
+    """
+    config: Any = captioner.model.config
+    if captioner.processor is not None:
+        side = getattr(getattr(config, "vision_config", None), "image_size", None)
+        pixels = captioner.pixels([Image.new("RGB", (64, 48))])
+        if isinstance(side, int) and pixels.ndim == 4 and tuple(pixels.shape[-2:]) != (side, side):
+            shape = f"{pixels.shape[-1]}×{pixels.shape[-2]}"
+            raise TellapartError(
+                f"{captioner.name}: its processor returns pictures of {shape} pixels, but its vision encoder expects "
+                f"{side}×{side}; use the processor saved with the model (preprocessor_config.json)"
+            )
+    places = set(getattr(captioner, "places", ()))
+    highest = max(set(captioner.tokenizer.get_vocab().values()) - places, default=0)
+    rows = getattr(getattr(config, "text_config", config), "vocab_size", None)
+    if isinstance(rows, int) and highest >= rows:
+        raise TellapartError(
+            f"{captioner.name}: its tokenizer has {highest + 1:,} tokens, but its language model has only {rows:,} "
+            "word embeddings; use the tokenizer saved with the model"
+        )
+    prompt = getattr(captioner, "before", None)
+    getattr(prompt, "of_blank", None)  # evaluate this here, so that a prompt that the processor rejects fails early

@@ -22,11 +22,15 @@ def is_lora_layer(module: torch.nn.Module) -> bool:
     return hasattr(module, "lora_A") and hasattr(module, "get_base_layer")
 
 
-def merged_weights(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """Returns the weights with LoRA merged, W + ΔW, under their original names. Does not change the model."""
+def merged_weights(model: torch.nn.Module) -> dict[str, torch.Tensor] | None:
+    """Returns the weights with LoRA merged, W + ΔW, under their original names. Does not change the model.
 
-    state = model.state_dict()
+    Returns None if the model has no LoRA layers.
+    """
     adapted: dict[str, Any] = {name: layer for name, layer in model.named_modules() if is_lora_layer(layer)}
+    if not adapted:
+        return None
+    state = model.state_dict()
     with torch.no_grad():
         for name, layer in adapted.items():
             key = f"{name}.base_layer.weight"

@@ -6,47 +6,53 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tellapart.errors import UsageError, nearest
-from tellapart.models.captioner_options import (
-    Levels,
-    prompt_of_detail,
-)
-
-STOP: Mapping[str, Callable[[str], Any]] = {"stop": str}  # option for captioners of every family
-DETAIL: Mapping[str, Callable[[str], Any]] = {"detail": float}  # option for captioners with levels of detail
+from tellapart.models.captioner_options import Levels
+from tellapart.utils.documentation import page_url
 
 
-def parse_options(written: str, known: Mapping[str, Callable[[str], Any]], name: str) -> dict[str, Any]:
-    """Parses ``key=value&key=value`` (see `quoted`). Raises `UsageError` for options that are not ``known``."""
+def parse_options(
+    written: str, known: Mapping[str, Callable[[str], Any]], name: str, levels: Levels = ()
+) -> dict[str, Any]:
+    """Parses ``key=value&key=value`` (see `quoted`). Replaces the option ``detail`` with the prompt of that level.
+
+    known: maps each option to the parser of its value. Raises `UsageError` for unknown options and invalid values.
+    """
     options: dict[str, Any] = {}
     for pair in filter(None, written.split("&")):
         key, equals, value = pair.partition("=")
-        if key == "detail" and key not in known:
-            prompt_of_detail((), 0.0, name)
-        if key not in known or not equals:
+        parse = float if key == "detail" else known.get(key)
+        if parse is None or not equals:
             raise UsageError(
                 f"{name}: unknown option '{pair}'{nearest(key, known) if known else '; this captioner has no options'}"
             )
         try:
-            options[key] = known[key](parse_value(value))
+            options[key] = parse(parse_value(value))
         except ValueError:
             raise UsageError(f"{name}: {key} must be a number; got '{value}'") from None
+    if (detail := options.pop("detail", None)) is not None:
+        if levels and "prompt" in options:
+            raise UsageError(
+                f"{name}: prompt and detail cannot be combined, because detail selects the prompt; remove prompt or "
+                "detail"
+            )
+        if prompt := prompt_of_detail(levels, detail, name):
+            options["prompt"] = prompt
     return options
 
 
-def with_detail(typed: dict[str, Any], levels: Levels, name: str) -> dict[str, Any]:
-    """Replaces the option ``detail`` with the prompt for that level of detail.
+def prompt_of_detail(levels: Levels, detail: float, name: str) -> str:
+    """Returns the prompt of the level nearest to ``detail``. If two levels are equally near, returns the first one's.
 
-    Raises `UsageError` if both ``detail`` and ``prompt`` are given.
+    Raises `UsageError` for a number outside [0, 1], and for a captioner that was not trained with levels of detail.
     """
-    if "detail" not in typed:
-        return typed
-    if "prompt" in typed:
+    if not 0 <= detail <= 1:
+        raise UsageError(f"{name}: detail is {detail:g}; expected a number from 0 (least detail) to 1 (most detail)")
+    if not levels:
         raise UsageError(
-            f"{name}: prompt and detail cannot be combined, because detail selects the prompt; remove prompt or detail"
+            f"{name} was not trained with levels of detail; remove ?detail=, or train a captioner with "
+            f"objective.detail ({page_url('concepts/truth.md')})"
         )
-    rest = {key: value for key, value in typed.items() if key != "detail"}
-    prompt = prompt_of_detail(levels, typed["detail"], name)
-    return rest | ({"prompt": prompt} if prompt else {})
+    return min(levels, key=lambda level: abs(level[0] - detail))[1]
 
 
 def parse_value(written: str) -> str:

@@ -13,7 +13,14 @@ from tellapart.captioners.published_weights import plain_line, read_state
 from tellapart.errors import TellapartError, UsageError
 from tellapart.models.clip_resnet import ClipResNet, clip_resnet_from_state
 from tellapart.models.names import check_name
-from tellapart.models.saved import loading_errors
+from tellapart.models.saved import (
+    check_whole,
+    load_config,
+    load_processor,
+    load_reported,
+    load_tokenizer,
+    loading_errors,
+)
 
 CLIP, GPT2 = "openai/clip-vit-base-patch32", "gpt2"
 OPEN_CLIP = "open_clip_model.safetensors"  # file name in the hub folders of open_clip and timm models
@@ -29,7 +36,7 @@ def build_clipcap(
     prefix_length: int = 10,
     weights: bool = True,
     stop: str = "",
-    **sizes: int,
+    **sizes: Any,
 ) -> ClipCap:
     """Builds a ClipCap with a new mapper between any CLIP or SigLIP encoder and any causal language model.
 
@@ -44,11 +51,15 @@ def build_clipcap(
     elif not sizes.get("feature_size"):
         raise UsageError("a new ClipCap requires a vision encoder, but vision is 'none'; set vision=NAME")
     with loading_errors(language_model, "a causal language model with its tokenizer, such as gpt2"):
-        text_config = transformers.AutoConfig.from_pretrained(language_model, trust_remote_code=False)
-        tokenizer = transformers.AutoTokenizer.from_pretrained(language_model, trust_remote_code=False)
+        text_config, tokenizer = load_config(language_model), load_tokenizer(language_model)
         config = ClipCapConfig(
-            tower and tower.config, text_config, visual, mapper, prefix_length=prefix_length, **sizes
-        )  # fmt: skip
+            vision_config=tower and tower.config,
+            text_config=text_config,
+            visual=visual,
+            mapper=mapper,
+            prefix_length=prefix_length,
+            **sizes,
+        )
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             model: Any = ClipCapModel(config)
@@ -58,8 +69,6 @@ def build_clipcap(
             )
     if tower is not None:
         model.vision.load_state_dict(tower.state_dict())
-    if tokenizer.pad_token_id is None:
-        tokenizer.pad_token = tokenizer.eos_token
     captioner = ClipCap(model.eval(), tokenizer, processor, name)
     captioner.chosen = {"stop": stop} if stop else {}
     captioner.set_stop(stop)
@@ -93,19 +102,14 @@ def vision_tower(name: str) -> tuple[Any, str, Any]:
     if (resnet := published_resnet(name)) is not None:
         return resnet[0], "pooled", resnet[1]
     check_name(name, "CLIP or SigLIP")
-    processor = transformers.AutoImageProcessor.from_pretrained(name, backend="pil", trust_remote_code=False)
-    config = transformers.AutoConfig.from_pretrained(name, trust_remote_code=False)
-    loading: dict[str, Any] = {"dtype": torch.float32, "use_safetensors": True}
+    processor, config = load_processor(name), load_config(name)
     vision = getattr(config, "vision_config", config)
     family: Any = transformers.AutoModel
     visual = "pooled"
     if config.model_type in ("clip", "clip_vision_model"):
         vision.projection_dim = config.projection_dim  # from the full CLIP; the vision config may contain a default
         family, visual = transformers.CLIPVisionModelWithProjection, "projected"
-    loudness = transformers.utils.logging.get_verbosity()
-    transformers.utils.logging.set_verbosity_error()  # hide the warning about the unused text tower
-    try:
-        tower = family.from_pretrained(name, config=vision, trust_remote_code=False, **loading)
-        return tower, visual, processor
-    finally:
-        transformers.utils.logging.set_verbosity(loudness)
+    tower, report = load_reported(family, name, config=vision, dtype=torch.float32)
+    # The text tower is not needed, so that its weights are not reported.
+    check_whole(name, tower, {**report, "unexpected_keys": ()}, "; expected a complete CLIP or SigLIP")
+    return tower, visual, processor

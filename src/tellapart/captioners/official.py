@@ -7,9 +7,7 @@ of these files contain only weights. Options after the file name supply everythi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 from tellapart.captioners.captioner import Captioner
 from tellapart.captioners.name_options import parse_options
@@ -20,35 +18,28 @@ from tellapart.captioners.published_weights import read_state
 from tellapart.captioners.registry import CAPTIONERS, CaptionerEntry
 from tellapart.errors import TellapartError, UsageError
 
-PARTS = {"vision": str, "language_model": str, "mapper": str, "prefix_length": int, "stop": str}
+PARTS = {"vision": str, "language_model": str, "stop": str}
 
 
 def open_official(name: str, written: str) -> Captioner:
-    """Loads the captioner ``FILE.pt``, ``FILE.pth``, ``FILE.tar`` or ``clipcap``. ``written``: its options."""
-    if name == "clipcap":
-        return build_clipcap(**new_clipcap(written))
-    return load_official(Path(name).expanduser(), lambda known: parse_options(written, known, name))
-
-
-def new_clipcap(written: str) -> dict[str, Any]:
-    """Returns the arguments of a new ClipCap. Raises `UsageError` for an unknown mapper."""
-    parts = {"vision": CLIP, "language_model": GPT2, "mapper": "mlp"} | parse_options(written, PARTS, "clipcap")
-    if parts["mapper"] not in ("mlp", "transformer"):
-        raise UsageError(f"clipcap: mapper must be 'mlp' or 'transformer'; got '{parts['mapper']}'")
-    return {**parts, "name": "clipcap"}
-
-
-def load_official(path: Path, options: Callable[[Mapping[str, Any]], dict[str, Any]]) -> Captioner:
-    """Loads a published checkpoint. ``options(known)`` parses the options after the file name.
+    """Loads the captioner ``FILE.pt``, ``FILE.pth``, ``FILE.tar`` or ``clipcap``. ``written``: its options.
 
     Skips keys that are not weights of the captioner, and reports them on stderr. Raises `TellapartError` if the file is
-    not such a checkpoint, or if its shapes do not match the named models.
+    not such a checkpoint, or if its shapes do not match the named models, and `UsageError` for unknown options.
     """
+    if name == "clipcap":
+        parts = {"vision": CLIP, "language_model": GPT2, "mapper": "mlp"}
+        parts |= parse_options(written, {**PARTS, "mapper": str, "prefix_length": int}, name)
+        if parts["mapper"] not in ("mlp", "transformer"):
+            raise UsageError(f"clipcap: mapper must be 'mlp' or 'transformer'; got '{parts['mapper']}'")
+        return build_clipcap(**parts, name=name)  # type: ignore[arg-type]
+    path = Path(name).expanduser()
     state = bare_clipcap(read_state(path), path)
     if any(key.startswith("clip_project.") for key in state):
-        return clipcap_from_state(state, path, **options({"vision": str, "language_model": str, "stop": str}))
+        return clipcap_from_state(state, path, **parse_options(written, PARTS, name))
     if any(key.startswith("text_decoder.") for key in state):
-        return blip_from_state(state, path, **options({"tokenizer": str, "image_size": int, "prompt": str}))
+        known = {"tokenizer": str, "image_size": int, "prompt": str}
+        return blip_from_state(state, path, **parse_options(written, known, name))
     some = ", ".join(list(state)[:3]) or "none"
     raise TellapartError(
         f"{path} is not a captioner's checkpoint: its weights are {some}; expected the weights of ClipCap "

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 import transformers
 
 from tellapart.captioners.blip import Blip
 from tellapart.captioners.published_weights import State, load_weights
 from tellapart.errors import TellapartError
 from tellapart.models.names import check_name
-from tellapart.models.saved import loading_errors
+from tellapart.models.renamed_weights import renamed
+from tellapart.models.saved import load_tokenizer, loading_errors
 
 BERT = "bert-base-uncased"
 HEAD_WIDTH = 64  # width of every attention head in BLIP's vision transformers
@@ -43,46 +42,35 @@ def blip_from_state(
     ``image_size``: side of the input in pixels, if it should differ from the checkpoint's; the position embeddings are
     then interpolated.
     """
-    state = dict(state)
     try:
-        config = blip_config(state, image_size)
+        config = blip_config(state)
     except KeyError as error:
         raise TellapartError(f"{path} lacks {error.args[0]}; expected a complete BLIP checkpoint") from None
-    place = "visual_encoder.pos_embed"
-    vision = config.vision_config
-    state[place] = resize_position_embeddings(state[place], vision.image_size // vision.patch_size)
     check_name(tokenizer, "tokenizer")
     with loading_errors(tokenizer, "BERT's tokenizer, such as bert-base-uncased"):
-        words = transformers.AutoTokenizer.from_pretrained(tokenizer, trust_remote_code=False)
-    add_blip_tokens(words)
+        words = load_tokenizer(tokenizer)
+    if "[DEC]" not in words.get_vocab():  # BLIP adds a token that starts captions, and one for its text encoder
+        words.add_special_tokens({"bos_token": "[DEC]"})
+        words.add_tokens(["[ENC]"], special_tokens=True)
     if len(words) != config.text_config.vocab_size:
         raise TellapartError(
             f"{path} has {config.text_config.vocab_size} tokens, but {tokenizer} has {len(words)}; name the "
             f"tokenizer that the checkpoint was trained with: {path}?tokenizer=NAME"
         )
-    ids = {"bos": words.convert_tokens_to_ids("[DEC]"), "sep": words.sep_token_id, "pad": words.pad_token_id}
-    for name, value in ids.items():
-        setattr(config.text_config, f"{name}_token_id", value)
-    config.text_config.eos_token_id = words.sep_token_id
+    config.text_config.bos_token_id = words.convert_tokens_to_ids("[DEC]")
+    config.text_config.sep_token_id = config.text_config.eos_token_id = words.sep_token_id
+    config.text_config.pad_token_id = words.pad_token_id
     model = transformers.BlipForConditionalGeneration(config)
-    load_weights(model, blip_names(state), path, BLIP_STRAY, f"tokenizer={tokenizer}")
-    size = {"height": vision.image_size, "width": vision.image_size}
+    load_weights(model, renamed(state, BLIP_NAMES), path, BLIP_STRAY, f"tokenizer={tokenizer}")
+    side = image_size or config.vision_config.image_size
+    set_image_size(model, side)
+    size = {"height": side, "width": side}
     captioner = Blip(model.eval(), words, transformers.BlipImageProcessorPil(size=size), str(path), prompt)
     captioner.chosen = {"prompt": prompt}
     return captioner
 
 
-def blip_names(state: State) -> State:
-    """Renames the weights to transformers' names. The text decoder's weights already have these names."""
-    renamed: State = {}
-    for key, tensor in state.items():
-        for old, new in BLIP_NAMES:
-            key = re.sub(old, new, key)
-        renamed[key] = tensor
-    return renamed
-
-
-def blip_config(state: State, image_size: int | None) -> Any:
+def blip_config(state: State) -> Any:
     """Infers a BLIP's sizes from the shapes of its weights. Its layer norms use 1e-6, whereas transformers defaults to
     1e-5.
     """
@@ -90,12 +78,17 @@ def blip_config(state: State, image_size: int | None) -> Any:
     width, patch = patches.shape[0], patches.shape[-1]
     side = int((state["visual_encoder.pos_embed"].shape[1] - 1) ** 0.5) * patch
     vocabulary, text_width = state[f"{words}.word_embeddings.weight"].shape
+    layers = "visual_encoder.blocks", "text_decoder.bert.encoder.layer"
+    vision_layers, text_layers = (
+        len({key.removeprefix(f"{name}.").partition(".")[0] for key in state if key.startswith(f"{name}.")})
+        for name in layers
+    )
     vision = {
         "hidden_size": width,
         "intermediate_size": state["visual_encoder.blocks.0.mlp.fc1.weight"].shape[0],
-        "num_hidden_layers": count_layers(state, r"visual_encoder\.blocks\.(\d+)\."),
+        "num_hidden_layers": vision_layers,
         "num_attention_heads": max(1, width // HEAD_WIDTH),
-        "image_size": image_size or side,
+        "image_size": side,
         "patch_size": patch,
         "layer_norm_eps": 1e-6,
     }
@@ -104,31 +97,17 @@ def blip_config(state: State, image_size: int | None) -> Any:
         "hidden_size": text_width,
         "encoder_hidden_size": width,
         "intermediate_size": state["text_decoder.bert.encoder.layer.0.intermediate.dense.weight"].shape[0],
-        "num_hidden_layers": count_layers(state, r"text_decoder\.bert\.encoder\.layer\.(\d+)\."),
+        "num_hidden_layers": text_layers,
         "num_attention_heads": max(1, text_width // HEAD_WIDTH),
         "max_position_embeddings": state[f"{words}.position_embeddings.weight"].shape[0],
     }
     return transformers.BlipConfig(text_config=text, vision_config=vision)
 
 
-def count_layers(state: State, pattern: str) -> int:
-    return len({match[1] for key in state if (match := re.match(pattern, key))})
-
-
-def resize_position_embeddings(places_1PD: torch.Tensor, side: int) -> torch.Tensor:
-    """Interpolates position embeddings to side×side patches, as in BLIP: bicubic, with an unchanged class token."""
-    old = int((places_1PD.shape[1] - 1) ** 0.5)
-    if old == side:
-        return places_1PD
-    grid = places_1PD[:, 1:].unflatten(1, (old, old)).permute(0, 3, 1, 2)
-    grid = F.interpolate(grid, size=(side, side), mode="bicubic", align_corners=False)
-    return torch.cat([places_1PD[:, :1], grid.permute(0, 2, 3, 1).flatten(1, 2)], dim=1)
-
-
-def add_blip_tokens(words: Any) -> None:
-    """Adds BLIP's two extra tokens to BERT's tokenizer: one that starts captions, and one that only BLIP's text encoder
-    uses.
-    """
-    if "[DEC]" not in words.get_vocab():
-        words.add_special_tokens({"bos_token": "[DEC]"})
-        words.add_tokens(["[ENC]"], special_tokens=True)
+def set_image_size(model: Any, side: int) -> None:
+    """Interpolates the position embeddings for pictures of side×side pixels, as in BLIP."""
+    embeddings, vision = model.vision_model.embeddings, model.config.vision_config
+    cells_1PD = torch.empty(1, 1 + (side // vision.patch_size) ** 2, vision.hidden_size)
+    places_1PD = embeddings.interpolate_pos_encoding(cells_1PD, side, side).detach()
+    embeddings.position_embedding = torch.nn.Parameter(places_1PD)
+    embeddings.image_size = vision.image_size = side

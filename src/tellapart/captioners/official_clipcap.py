@@ -10,9 +10,12 @@ from tellapart.captioners.clipcap import ClipCap
 from tellapart.captioners.new_clipcap import CLIP, GPT2, NO_VISION, build_clipcap
 from tellapart.captioners.published_weights import State, load_weights
 from tellapart.errors import TellapartError
+from tellapart.models.renamed_weights import renamed
 from tellapart.utils.messages import say
 
 READS = ("clip_project.model.0.weight", "clip_project.linear.weight")  # the input layer of each mapper
+NAMES = ((r"^clip_project\.", "mapper."), (r"^gpt\.", "language_model."))  # to the names in `ClipCapModel`
+STRAY = r"language_model\..*\.attn\.(bias|masked_bias)$"
 
 
 def clipcap_from_state(
@@ -26,13 +29,12 @@ def clipcap_from_state(
     ClipCap is trained without an end token, and its decoding stops at any token that contains ".". The default
     ``stop`` is therefore "." if the tokenizer has such tokens.
     """
-    mapper, settings = mapper_settings(state, path)
+    settings = mapper_settings(state, path)
     if vision == NO_VISION:
         settings["feature_size"] = next(state[key].shape[1] for key in READS if key in state)
-    captioner = build_clipcap(vision, language_model, str(path), mapper=mapper, weights=False, **settings)
-    stray = r"language_model\..*\.attn\.(bias|masked_bias)$"
+    captioner = build_clipcap(vision, language_model, str(path), weights=False, **settings)
     pair = f"vision={vision} and language_model={language_model}"
-    load_weights(captioner.model, clipcap_names(state), path, stray, pair, skip="vision.")
+    load_weights(captioner.model, renamed(state, NAMES), path, STRAY, pair, skip="vision.")
     if stop is None:
         stop = "." if any("." in token for token in captioner.tokenizer.get_vocab()) else ""
     captioner.chosen = {"stop": stop}
@@ -51,24 +53,13 @@ def bare_clipcap(state: State, path: Path) -> State:
             f"{path} contains LoRA matrices ({lora}) without the base weights; expected a checkpoint saved after "
             "merging, or the folder of a PEFT adapter"
         )
-    if not (prefixes := {key.partition("clip_project.")[0] for key in state if "clip_project." in key} - {""}):
-        return state
-    prefix = min(prefixes)
-    left = sorted(key for key in state if not key.startswith(prefix))
-    if left:
+    prefix = min({key.partition("clip_project.")[0] for key in state if "clip_project." in key} - {""}, default="")
+    if left := sorted(key for key in state if not key.startswith(prefix)):
         say(f"{path}: ignored {len(left)} entries outside {prefix}* (first: {left[0]})")
     return {key.removeprefix(prefix): weights for key, weights in state.items() if key.startswith(prefix)}
 
 
-def clipcap_names(state: State) -> State:
-    """Renames the weights to the names in `ClipCapModel`."""
-    return {
-        re.sub(r"^clip_project\.", "mapper.", re.sub(r"^gpt\.", "language_model.", key)): weights
-        for key, weights in state.items()
-    }
-
-
-def mapper_settings(state: State, path: Path) -> tuple[str, dict[str, Any]]:
+def mapper_settings(state: State, path: Path) -> dict[str, Any]:
     """Infers the mapper's type and sizes (`ClipCapConfig` settings) from the shapes of the weights."""
     words = next(
         (state[key] for key in state if re.search(r"^gpt\..*(wte|embed_tokens|word_embeddings)\.weight$", key)), None
@@ -79,8 +70,9 @@ def mapper_settings(state: State, path: Path) -> tuple[str, dict[str, Any]]:
     if "clip_project.prefix_const" in state:
         layers = {key.split(".")[3] for key in state if key.startswith("clip_project.transformer.layers.")}
         constants = state["clip_project.linear.weight"].shape[0] // width
-        sizes = {"mapper_layers": len(layers), "mapper_constants": constants}
-        return "transformer", {"prefix_length": state["clip_project.prefix_const"].shape[0], **sizes}
+        length = state["clip_project.prefix_const"].shape[0]
+        sizes = {"prefix_length": length, "mapper_layers": len(layers), "mapper_constants": constants}
+        return {"mapper": "transformer", **sizes}
     if "clip_project.model.2.weight" in state:
-        return "mlp", {"prefix_length": state["clip_project.model.2.weight"].shape[0] // width}
+        return {"mapper": "mlp", "prefix_length": state["clip_project.model.2.weight"].shape[0] // width}
     raise TellapartError(f"{path} has an unknown kind of mapper; expected ClipCap's MLP or transformer mapper")

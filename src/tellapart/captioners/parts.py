@@ -10,7 +10,7 @@ import transformers
 from tellapart.captioners.name_options import parse_options
 from tellapart.captioners.new_clipcap import published_resnet
 from tellapart.errors import UsageError
-from tellapart.models.saved import checked_model_folder, load_whole, loading_errors
+from tellapart.models.saved import checked_model_folder, load_processor, load_tokenizer, load_whole, loading_errors
 
 
 def load_vision(name: str) -> tuple[Any, Any]:
@@ -32,7 +32,7 @@ def load_vision(name: str) -> tuple[Any, Any]:
         model = transformers.AutoModel.from_pretrained(
             where, dtype=torch.float32, use_safetensors=True, trust_remote_code=False
         )
-        processor = transformers.AutoImageProcessor.from_pretrained(where, backend="pil", trust_remote_code=False)
+        processor = load_processor(where)
     vision = getattr(model, "vision_model", model)
     if (side := options.get("pixels")) is not None:
         processor.size, processor.do_center_crop = {"height": side, "width": side}, False
@@ -49,7 +49,4 @@ def load_language_model(name: str) -> tuple[Any, Any]:
     where = checked_model_folder(name, "language model")
     with loading_errors(name, "a causal language model such as gpt2"):
         model = load_whole(transformers.AutoModelForCausalLM, where, dtype=torch.float32)
-        tokenizer = transformers.AutoTokenizer.from_pretrained(where, trust_remote_code=False)
-    if tokenizer.pad_token_id is None:
-        tokenizer.pad_token = tokenizer.eos_token
-    return model, tokenizer
+        return model, load_tokenizer(where)

@@ -1,46 +1,18 @@
-"""Builds prompts for transformers models, with placeholders for a picture."""
+"""Builds prompts for transformers models (`captioners.transformers.Hf`), with placeholders for a picture."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
 import torch
-from PIL import Image
+from torch.nn.utils.rnn import pad_sequence
 
-from tellapart.captioners.families import Layout
-from tellapart.captioners.picture_tiles import TEXT, Tiles
+from tellapart.captioners.packed_pictures import TEXT
 from tellapart.errors import TellapartError
 from tellapart.models.chat import rendered
 from tellapart.utils.documentation import page_url
-
-
-def prompt_text(layout: Layout, prompt: str | None, processor: Any, image: str) -> str:
-    """Returns the text before a caption, including the picture token ``image``.
-
-    If the processor has a chat template, uses it.
-    """
-    asked = layout.prompt if prompt is None else prompt
-    if getattr(processor, "chat_template", None):
-        content = [{"type": "image"}, {"type": "text", "text": asked}]
-        turns = [{"role": "user", "content": content}]
-        return str(rendered(processor.tokenizer.name_or_path, processor, turns))
-    return layout.template.format(image=image, prompt=asked)
-
-
-def image_token(processor: Any, config: Any) -> str:
-    """Returns the token that represents a picture in text, or "" if there is no such token."""
-    places = placeholders(config)
-    return str(processor.tokenizer.convert_ids_to_tokens(places[0])) if places else ""
-
-
-def picture_marker(layout: Layout, processor: Any, config: Any) -> str | None:
-    """Returns the marker that represents a picture in the text passed to ``processor``, or None if there is none."""
-    text = prompt_text(layout, None, processor, image_token(processor, config))
-    names = ("image_token", "boi_token")
-    usual = [getattr(owner, name, None) for name in names for owner in (processor, processor.tokenizer)]
-    return next((str(each) for each in (*usual, image_token(processor, config)) if each and str(each) in text), None)
 
 
 def placeholders(config: Any) -> list[int]:
@@ -51,80 +23,95 @@ def placeholders(config: Any) -> list[int]:
     return list(dict.fromkeys(int(i) for i in ids if i is not None))
 
 
-def padded_left(rows: list[list[int]], fill: int) -> torch.Tensor:
-    """Pads rows of ids on the left, R×L."""
-    width = max(map(len, rows))
-    return torch.tensor([[fill] * (width - len(row)) + row for row in rows])
+def image_token(captioner: Any) -> str:
+    """Returns the token that represents a picture in text, or "" if there is no such token."""
+    return str(captioner.tokenizer.convert_ids_to_tokens(captioner.places[0])) if captioner.places else ""
+
+
+def prompt_text(captioner: Any, prompt: str | None) -> str:
+    """Returns the text before a caption, including the picture token. If the model has a chat template, uses it.
+
+    prompt: None for the family's default prompt.
+    """
+    layout, processor = captioner.layout, captioner.whole
+    asked = layout.prompt if prompt is None else prompt
+    if getattr(processor, "chat_template", None):
+        content = [{"type": "image"}, {"type": "text", "text": asked}]
+        turns = [{"role": "user", "content": content}]
+        return str(rendered(processor.tokenizer.name_or_path, processor, turns))
+    return str(layout.template.format(image=image_token(captioner), prompt=asked))
+
+
+def picture_marker(captioner: Any) -> str | None:
+    """Returns the marker that represents a picture in the text passed to the processor, or None if there is none."""
+    text, owners = prompt_text(captioner, None), (captioner.whole, captioner.tokenizer)
+    usual = [getattr(owner, name, None) for name in ("image_token", "boi_token") for owner in owners]
+    return next((str(each) for each in (*usual, image_token(captioner)) if each and str(each) in text), None)
 
 
 class PicturePrompt:
-    """A model's prompt, formatted by its ``processor`` for pictures and text.
+    """A captioner's prompt, formatted by its processor for pictures and text.
 
-    ``text``: the prompt; None: the layout's default prompt. ``accepted``: names of the model's inputs. ``blank``:
-    creates a picture without content. ``places``: ids of the picture placeholder tokens, which captions never contain.
+    ``text``: the prompt; None: the family's default prompt.
     """
 
-    def __init__(
-        self,
-        config: Any,
-        processor: Any,
-        layout: Layout,
-        text: str | None,
-        accepted: Collection[str],
-        blank: Callable[[], Image.Image],
-        tiles: Tiles | None = None,
-    ) -> None:
-        self.config, self.processor, self.layout, self.text = config, processor, layout, text
-        self.tokenizer: Any = processor.tokenizer
-        self.accepted, self.blank, self.places, self.tiles = accepted, blank, placeholders(config), tiles
+    def __init__(self, captioner: Any, text: str | None) -> None:
+        self.captioner, self.text = captioner, text
 
     @property
     def written(self) -> str:
         """Returns the prompt as passed to the processor."""
-        return prompt_text(self.layout, self.text, self.processor, image_token(self.processor, self.config))
+        return prompt_text(self.captioner, self.text)
 
     @cached_property
     def of_blank(self) -> dict[str, torch.Tensor]:
         """Returns the model's inputs, except pixels, for one blank picture and the prompt."""
-        if self.config.model_type == "vision-encoder-decoder":
+        config, tokenizer, processor = self.captioner.model.config, self.captioner.tokenizer, self.captioner.whole
+        if config.model_type == "vision-encoder-decoder":
             return {}
-        if self.config.model_type == "git":  # GIT's tokenizer would add an end token before the caption
-            ids = self.tokenizer(self.text or "", add_special_tokens=False)["input_ids"]
-            ids = torch.tensor([[self.tokenizer.cls_token_id, *ids]])
+        if config.model_type == "git":  # GIT's tokenizer would add an end token before the caption
+            ids = tokenizer(self.text or "", add_special_tokens=False)["input_ids"]
+            ids = torch.tensor([[tokenizer.cls_token_id, *ids]])
             return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-        if hasattr(self.processor, "num_query_tokens"):
-            self.processor.num_query_tokens = self.config.num_query_tokens
+        if hasattr(processor, "num_query_tokens"):
+            processor.num_query_tokens = config.num_query_tokens
         text = self.written
-        begun = {"add_special_tokens": False} if text.startswith(self.tokenizer.bos_token or "\0") else {}
-        read = self.processor(images=[self.blank()], text=[text], return_tensors="pt", **begun)
-        return {name: x for name, x in read.items() if name in self.accepted and name != "pixel_values"}
+        begun = {"add_special_tokens": False} if text.startswith(tokenizer.bos_token or "\0") else {}
+        read = processor(images=[self.captioner.blank()], text=[text], return_tensors="pt", **begun)
+        return {name: x for name, x in read.items() if name in self.captioner.accepted and name != "pixel_values"}
 
     @cached_property
     def blank_ids(self) -> list[int]:
         """Returns the token ids in `of_blank` that represent the blank picture."""
-        ids: list[int] = self.of_blank["input_ids"][0].tolist()
-        if self.tiles is None:
-            return [i for i in ids if i == self.places[0]]
-        read = self.tiles.read(self.blank())
-        picture_ids: list[int] = read["input_ids"][0].tolist()
+        packed = self.captioner.packed
+        assert packed is not None
+        read = packed.read(self.captioner.blank())
+        ids: list[int] = read["input_ids"][0].tolist()
         same = all(torch.equal(read[name], x) for name, x in self.of_blank.items() if name not in TEXT)
-        if not same or not any(ids[at : at + len(picture_ids)] == picture_ids for at in range(len(ids))):
+        if not same or self._place_of(ids) is None:
             raise TellapartError(
-                f"{self.config.model_type} models encode a picture differently with and without a prompt; use a family "
-                f"listed in {page_url('captioners.md')}, or write your own captioner around the model"
+                f"{self.captioner.model.config.model_type} models encode a picture differently with and without a "
+                f"prompt; use a family listed in {page_url('captioners.md')}, or write your own captioner around the "
+                "model"
             )
-        return picture_ids
+        return ids
+
+    def _place_of(self, picture: list[int]) -> int | None:
+        """Returns the index of the picture's ids in the prompt, or None if the prompt does not contain them."""
+        ids = self.of_blank["input_ids"][0].tolist()
+        return next((at for at in range(len(ids)) if ids[at : at + len(picture)] == picture), None)
 
     def with_picture(self, picture: Sequence[int]) -> list[int]:
         """Returns the prompt's token ids with the blank picture's ids replaced by ``picture``."""
-        ids, picture_ids = self.of_blank["input_ids"][0].tolist(), self.blank_ids
-        at = next(at for at in range(len(ids)) if ids[at : at + len(picture_ids)] == picture_ids)
-        return [*ids[:at], *picture, *ids[at + len(picture_ids) :]]
+        ids, at = self.of_blank["input_ids"][0].tolist(), self._place_of(self.blank_ids)
+        return [*ids[:at], *picture, *ids[(at or 0) + len(self.blank_ids) :]]
 
-    def rows(self, pictures: Sequence[Sequence[int]], device: torch.device) -> dict[str, torch.Tensor]:
+    def rows(self, pictures: Sequence[Sequence[int]]) -> dict[str, torch.Tensor]:
         """Returns the right-aligned prompts for R ``pictures``, which are given by their token ids."""
-        rows = [self.with_picture(picture) for picture in pictures]
-        ids_RP = padded_left(rows, self.tokenizer.pad_token_id)
-        inputs = {"input_ids": ids_RP, "attention_mask": padded_left([[1] * len(row) for row in rows], 0)}
-        kinds = {name: (ids_RP == self.places[0]).int() for name in TEXT[2:] if name in self.of_blank}
-        return {name: x.to(device) for name, x in (inputs | kinds).items()}
+        device, pad = self.captioner.device, self.captioner.tokenizer.pad_token_id
+        rows = [torch.tensor(self.with_picture(picture), device=device) for picture in pictures]
+        ids_RP = pad_sequence(rows, batch_first=True, padding_value=pad, padding_side="left")
+        ones = [torch.ones_like(row) for row in rows]
+        inputs = {"input_ids": ids_RP, "attention_mask": pad_sequence(ones, batch_first=True, padding_side="left")}
+        kinds_RP = (ids_RP == self.captioner.places[0]).int()
+        return inputs | {name: kinds_RP for name in TEXT[2:] if name in self.of_blank}

@@ -9,6 +9,8 @@ from typing import Any
 import transformers
 from transformers.models.auto import processing_auto
 
+from tellapart.models.saved import load_processor, load_tokenizer
+
 
 def whole_processor(where: str, config: Any) -> Any:
     """Loads the processor for pictures and text from a folder or hub name.
@@ -16,10 +18,9 @@ def whole_processor(where: str, config: Any) -> Any:
     Omits video processors, because they need torchvision. If a family has no combined processor, pairs the tokenizer
     with the image processor. Raises transformers' errors if files are missing.
     """
-    pictures = transformers.AutoImageProcessor.from_pretrained(where, backend="pil", trust_remote_code=False)
+    pictures = load_processor(where)
     if type(config) not in processing_auto.PROCESSOR_MAPPING:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(where, trust_remote_code=False)
-        return Pair(image_processor=pictures, tokenizer=tokenizer)
+        return Pair(image_processor=pictures, tokenizer=load_tokenizer(where))
     family: Any = processing_auto.PROCESSOR_MAPPING[type(config)]
     whole = without_videos(family).from_pretrained(where, trust_remote_code=False)
     whole.image_processor = pictures
@@ -45,12 +46,9 @@ def without_videos(family: Any) -> Any:
         module["num2words"] = str
 
     def arguments(cls: Any, *names: Any, **settings: Any) -> list[Any]:
-        arguments_found: list[Any] = family._get_arguments_from_pretrained.__func__(cls, *names, **settings)
-        return [
-            *arguments_found[: whole.index("video_processor")],
-            None,
-            *arguments_found[whole.index("video_processor") :],
-        ]
+        found: list[Any] = family._get_arguments_from_pretrained.__func__(cls, *names, **settings)
+        found.insert(whole.index("video_processor"), None)
+        return found
 
     def made(self: Any, *parts: Any, **named: Any) -> None:
         named |= dict(zip(whole, parts, strict=False))

@@ -35,7 +35,7 @@ def read_state(path: Path) -> State:
     if path.suffix == ".safetensors":
         with loading_errors(str(path), "a safetensors checkpoint"):
             return load_file(path)
-    if is_program(path):
+    if zipfile.is_zipfile(path) and any(n.endswith("/constants.pkl") for n in zipfile.ZipFile(path).namelist()):
         raise TellapartError(
             f"{path} is a TorchScript program, the format in which OpenAI distributes CLIP; expected only weights; "
             'if you trust this file, run: python -c "import torch; torch.save(torch.jit.load('
@@ -61,14 +61,6 @@ def read_state(path: Path) -> State:
     return {str(key).removeprefix("module."): value for key, value in content.items()}
 
 
-def is_program(path: Path) -> bool:
-    """Returns True if a file is a TorchScript program, which contains code as well as weights."""
-    if not zipfile.is_zipfile(path):
-        return False
-    with zipfile.ZipFile(path) as archive:
-        return any(name.endswith("/constants.pkl") for name in archive.namelist())
-
-
 def plain_line(error: Exception) -> str:
     """Returns the first line of an error message without torch's escape codes. If it is empty, returns the error's
     class.
@@ -86,8 +78,9 @@ def load_weights(model: Any, state: State, path: Path, stray: str, named: str, s
     left = sorted(key for key in state if re.match(stray, key))
     expected = {key: tensor for key, tensor in model.state_dict().items() if not key.startswith(skip)}
     given = {key: tensor for key, tensor in state.items() if key not in left}
-    tied = {key for key in expected if key not in given and is_tied(expected, given, key)}
-    for what, keys in (("lacks", expected.keys() - given.keys() - tied), ("also has", given.keys() - expected.keys())):
+    places = {tensor.data_ptr() for key, tensor in expected.items() if key in given}  # tied weights are needed once
+    lacking = {key for key, tensor in expected.items() if key not in given and tensor.data_ptr() not in places}
+    for what, keys in (("lacks", lacking), ("also has", given.keys() - expected.keys())):
         if keys:
             raise TellapartError(f"{path} does not fit {named}: it {what} {len(keys)} weights, such as {min(keys)}")
     for key, tensor in given.items():
@@ -99,10 +92,3 @@ def load_weights(model: Any, state: State, path: Path, stray: str, named: str, s
     model.tie_weights()
     if left:
         say(f"{path}: ignored {len(left)} entries that are not weights of the captioner (first: {left[0]})")
-
-
-def is_tied(expected: State, given: State, key: str) -> bool:
-    """Returns True if ``key`` is tied to another tensor in the checkpoint. Tied weights are needed only once."""
-    return any(
-        other in given and expected[other].data_ptr() == expected[key].data_ptr() for other in expected if other != key
-    )

@@ -7,9 +7,11 @@ attention, the LSTM also attends to all vectors at every word, like the Top-Down
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import torch
+from huggingface_hub.dataclasses import strict
 from torch import nn
 from transformers import AutoConfig, AutoModel, PreTrainedModel
 from transformers.configuration_utils import PreTrainedConfig
@@ -23,6 +25,7 @@ from tellapart.models.vision import cells_of, config_of, pooled_of
 State = tuple[torch.Tensor, ...]  # LSTM states, each R×H
 
 
+@strict
 class RecurrentConfig(PreTrainedConfig):
     """Configuration of a recurrent captioner. The default widths follow paper 4.
 
@@ -32,20 +35,16 @@ class RecurrentConfig(PreTrainedConfig):
 
     model_type = "recurrent_captioner"
 
-    def __init__(
-        self,
-        vision_config: dict[str, Any] | PreTrainedConfig | None = None,
-        visual_size: int = 2048,
-        attention: bool = False,
-        vocab_size: int = 10000,
-        hidden_size: int = 512,
-        dropout: float = 0.5,
-        **kwargs: Any,
-    ) -> None:
-        self.vision_config = config_of(vision_config) if vision_config else None
-        self.visual_size = visual_size
-        self.attention, self.vocab_size, self.hidden_size, self.dropout = attention, vocab_size, hidden_size, dropout
-        super().__init__(**kwargs)
+    vision_config: Any = None
+    visual_size: int = 2048
+    attention: bool = False
+    vocab_size: int = 10000
+    hidden_size: int = 512
+    dropout: float = 0.5
+
+    def __post_init__(self, **kwargs: Any) -> None:
+        self.vision_config = config_of(self.vision_config) if self.vision_config else None
+        super().__post_init__(**kwargs)  # type: ignore[no-untyped-call]
 
 
 class PooledDecoder(nn.Module):
@@ -127,33 +126,36 @@ def regions(visual: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return visual_BPD, there_BP
 
 
+@dataclass
 class LstmState:
     """The state of an LSTM for N rows, and the regions that the LSTM attends to.
 
-    ``hidden_N1H`` is computed lazily from the start token, so that each caption has its own dropout.
+    ``first_N1H``: the hidden state after the start token, which `hidden_N1H` computes lazily, so that each caption has
+    its own dropout.
     """
 
-    prompt_tokens = 1  # the start token
+    model: RecurrentModel
+    state: State
+    values_NPH: torch.Tensor
+    there_NP: torch.Tensor
+    first_N1H: torch.Tensor | None = None
 
-    def __init__(self, model: RecurrentModel, state: State, values_NPH: torch.Tensor, there_NP: torch.Tensor) -> None:
-        self.model, self.state, self.values_NPH, self.there_NP = model, state, values_NPH, there_NP
-        self._hidden_N1H: torch.Tensor | None = None
+    prompt_tokens: ClassVar = 1  # the start token
 
     def __len__(self) -> int:
         return len(self.values_NPH)
 
     @property
     def hidden_N1H(self) -> torch.Tensor:
-        if self._hidden_N1H is None:
+        if self.first_N1H is None:
             start_N1 = torch.full((len(self), 1), self.model.config.bos_token_id, device=self.values_NPH.device)
-            self._hidden_N1H = self.decode(start_N1)
-        return self._hidden_N1H
+            self.first_N1H = self.decode(start_N1)
+        return self.first_N1H
 
     def select(self, row_M: torch.Tensor) -> LstmState:
+        first_M1H = None if self.first_N1H is None else self.first_N1H[row_M]
         state = tuple(x[row_M] for x in self.state)
-        chosen = LstmState(self.model, state, self.values_NPH[row_M], self.there_NP[row_M])
-        chosen._hidden_N1H = None if self._hidden_N1H is None else self._hidden_N1H[row_M]
-        return chosen
+        return LstmState(self.model, state, self.values_NPH[row_M], self.there_NP[row_M], first_M1H)
 
     def decode(self, tokens_NT: torch.Tensor) -> torch.Tensor:
         """Computes hidden_NTH after each of the new tokens."""
@@ -195,17 +197,9 @@ class Recurrent(Captioner):
     pixels_in_threads = True
     masks_regions = True
 
-    @staticmethod
-    def reads_pictures(model: Any) -> bool:
-        return model.vision is not None
-
     @property
     def view(self) -> str:
         return "cells" if self.model.config.attention else "pooled"
-
-    def encode(self, pixels_BCHW: torch.Tensor) -> torch.Tensor:
-        visual: torch.Tensor = self.model.encode(self.inputs(pixels_BCHW))
-        return visual
 
     caches = True
 
@@ -223,25 +217,14 @@ class Recurrent(Captioner):
     def output_layer(self) -> Any:
         return self.model.language_model.head
 
-    def parts(self) -> dict[str, nn.Module]:
-        """Returns the parts. ``mapper`` is the linear layer before the LSTM, and ``language_model`` is the LSTM."""
-        vision = {} if self.model.vision is None else {"vision": self.model.vision}
-        return {**vision, "mapper": self.model.mapper, "language_model": self.model.language_model}
-
 
 AutoConfig.register("recurrent_captioner", RecurrentConfig)
 AutoModel.register(RecurrentConfig, RecurrentModel)
 
-
-def load_recurrent(folder: str) -> tuple[Any, type[Captioner]]:
-    """Loads the model in ``folder`` in float32. Returns the model and its captioner class."""
-    return load_whole(RecurrentModel, folder, dtype=torch.float32), Recurrent
-
-
 CAPTIONERS.register(
     CaptionerEntry(
         name="recurrent_captioner",
-        factory=load_recurrent,
+        factory=lambda folder: (load_whole(RecurrentModel, folder, dtype=torch.float32), Recurrent),
         help="An LSTM on top of image features, with or without attention.",
         label="LSTM",
         model_type=True,

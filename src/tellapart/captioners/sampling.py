@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from tellapart.captioners.decoder import Decoder, DecoderState
+from tellapart.captioners.decoder_state import Decoder, DecoderState
 from tellapart.models.decoding import Decoding
 
 
@@ -37,18 +37,18 @@ class SampleSearch:
 
     def __init__(
         self,
-        decoder: Decoder,
+        captioner: Decoder,
         state: DecoderState,
         logits_NV: torch.Tensor,
         decoding: Decoding,
         uniform_RT: torch.Tensor | None,
     ) -> None:
-        self.decoder, self.state, self.logits_NV, self.decoding = decoder, state, logits_NV, decoding
+        self.captioner, self.state, self.logits_NV, self.decoding = captioner, state, logits_NV, decoding
         self.uniform_RT, device = uniform_RT, logits_NV.device
         self.row_N = torch.arange(len(logits_NV), device=device)
-        self.stop_V = token_table(decoder.stop_tokens, logits_NV)
-        self.suppressed = token_ids(decoder.suppressed_tokens, device)
-        self.tokens_RT = self.row_N.new_full((len(logits_NV), decoding.max_tokens), decoder.stop_tokens[0])
+        self.stop_V = token_table(captioner.stop_tokens, logits_NV)
+        self.suppressed = token_ids(captioner.suppressed_tokens, device)
+        self.tokens_RT = self.row_N.new_full((len(logits_NV), decoding.max_tokens), captioner.stop_tokens[0])
         self.token_N = self.row_N
         self.running_N = torch.ones_like(self.row_N, dtype=torch.bool)
 
@@ -67,8 +67,8 @@ class SampleSearch:
 
     def decode(self, place: int) -> None:
         """Computes the logits that follow the tokens at ``place``."""
-        hidden_N1H = self.decoder.decode(self.state, self.token_N[:, None])
-        self.logits_NV = self.decoder.compute_logits(hidden_N1H[:, -1])
+        hidden_N1H = self.captioner.step(self.state, self.token_N[:, None])
+        self.logits_NV = self.captioner.compute_logits(hidden_N1H[:, -1])
 
     def result(self, tokens: int) -> torch.Tensor:
         """Returns the generated tokens_RT."""

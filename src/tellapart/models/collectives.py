@@ -23,16 +23,19 @@ def gather_rows(rows: torch.Tensor, fill: float = 0) -> torch.Tensor:
     if ranks.count() == 1:
         return rows
     ranks.check_together()
-    shape = torch.tensor(rows.shape, device=rows.device)
-    shapes = [torch.empty_like(shape) for _ in range(ranks.count())]
-    dist.all_gather(shapes, shape)
+    shapes = gather(torch.tensor(rows.shape, device=rows.device))
     largest = torch.stack(shapes).max(0).values.tolist()
-    sent = padded(rows.detach(), largest, fill)
-    gathered = [torch.empty_like(sent) for _ in range(ranks.count())]
-    dist.all_gather(gathered, sent)
+    gathered = gather(padded(rows.detach(), largest, fill))
     parts = [part[: int(each[0])] for part, each in zip(gathered, shapes, strict=True)]
     parts[ranks.index()] = padded(rows, [len(rows), *largest[1:]], fill)
     return torch.cat(parts).to(rows.dtype)
+
+
+def gather(tensor: torch.Tensor) -> list[torch.Tensor]:
+    """Gathers all ranks' tensors, which have the same shape."""
+    tensors = [torch.empty_like(tensor) for _ in range(ranks.count())]
+    dist.all_gather(tensors, tensor)
+    return tensors
 
 
 def padded(rows: torch.Tensor, shape: Sequence[int], fill: float) -> torch.Tensor:

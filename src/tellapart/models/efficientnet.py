@@ -9,7 +9,6 @@ CLIP vision model.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -20,6 +19,8 @@ from torch import nn
 from transformers import AutoConfig, AutoModel, PreTrainedModel
 from transformers.configuration_utils import PreTrainedConfig
 from transformers.modeling_outputs import BaseModelOutputWithPooling
+
+from tellapart.models.renamed_weights import renamed
 
 # (blocks, kernel, stride of the first block, expansion, channels) for each stage, before scaling.
 STAGES = (
@@ -35,7 +36,6 @@ STEM = 32
 # Number of pictures per pass on a CPU without gradients. Their feature maps fit into the cache, which saves a third of
 # the time.
 AT_ONCE = 4
-SCALES = {0: (1.0, 1.0, 224), 1: (1.0, 1.1, 240), 2: (1.1, 1.2, 260), 3: (1.2, 1.4, 280), 4: (1.4, 1.8, 300)}
 
 
 @strict
@@ -55,6 +55,9 @@ class EfficientNetLiteConfig(PreTrainedConfig):
     grid: int = 4
 
 
+PUBLISHED_SIZES: dict[int, dict[str, Any]] = {0: {}, 2: {"width": 1.1, "depth": 1.2, "image_size": 260}}
+
+
 def scaled_channels(channels: int, width: float) -> int:
     """Returns ``channels`` times ``width``, rounded to a multiple of 8, but never reduced by more than 10%."""
     wide = channels * width
@@ -70,10 +73,9 @@ def blocks_of(config: EfficientNetLiteConfig) -> Iterator[tuple[int, int, int, i
     before = STEM
     for number, (blocks, kernel, stride, expansion, channels) in enumerate(STAGES):
         after = scaled_channels(channels, config.width)
-        count = blocks if number in (0, len(STAGES) - 1) else math.ceil(blocks * config.depth)
-        for block in range(count):
-            yield (before if block == 0 else after), after, kernel, (stride if block == 0 else 1), expansion
-        before = after
+        for _ in range(math.ceil(blocks * config.depth) if 0 < number < len(STAGES) - 1 else blocks):
+            yield before, after, kernel, stride, expansion
+            before, stride = after, 1
 
 
 class ConvNorm(nn.Module):
@@ -142,15 +144,10 @@ class EfficientNetLite(PreTrainedModel):
         PreTrainedModel.post_init(self)
 
     def forward(self, pixel_values: torch.Tensor, **_: Any) -> BaseModelOutputWithPooling:
-        if torch.is_grad_enabled() or self.training or pixel_values.device.type != "cpu":
-            cells_BPD, pooled_BD = self.features(pixel_values)
-        else:
-            parts = [self.features(part) for part in pixel_values.split(AT_ONCE)]
-            cells_BPD, pooled_BD = (torch.cat(outputs) for outputs in zip(*parts, strict=True))
-        return BaseModelOutputWithPooling(
-            last_hidden_state=cells_BPD,
-            pooler_output=pooled_BD,
-        )
+        whole = torch.is_grad_enabled() or self.training or pixel_values.device.type != "cpu"
+        parts = [self.features(part) for part in pixel_values.split(len(pixel_values) or 1 if whole else AT_ONCE)]
+        cells_BPD, pooled_BD = (torch.cat(outputs) for outputs in zip(*parts, strict=True))
+        return BaseModelOutputWithPooling(cells_BPD, pooled_BD)
 
     def features(self, pixel_values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Returns the cells' features, B×cells×D, and the mean feature before grid pooling, B×D."""
@@ -169,28 +166,21 @@ PUBLISHED = (
     (r"^_bn0", "stem.norm"),
     (r"^_conv_head", "head.conv"),
     (r"^_bn1", "head.norm"),
-    (r"^_blocks\.(\d+)\._expand_conv", r"blocks.\1.expand.conv"),
-    (r"^_blocks\.(\d+)\._bn0", r"blocks.\1.expand.norm"),
-    (r"^_blocks\.(\d+)\._depthwise_conv", r"blocks.\1.depthwise.conv"),
-    (r"^_blocks\.(\d+)\._bn1", r"blocks.\1.depthwise.norm"),
-    (r"^_blocks\.(\d+)\._project_conv", r"blocks.\1.project.conv"),
-    (r"^_blocks\.(\d+)\._bn2", r"blocks.\1.project.norm"),
+    (r"^_blocks\.", "blocks."),
+    (r"\._(expand|depthwise|project)_conv", r".\1.conv"),
+    (r"\._bn0", ".expand.norm"),
+    (r"\._bn1", ".depthwise.norm"),
+    (r"\._bn2", ".project.norm"),
 )  # maps names in the published PyTorch files to ours
 
 
 def from_published(state: Mapping[str, torch.Tensor], scale: int) -> EfficientNetLite:
-    """Builds Lite ``scale`` (0 to 4) from a published PyTorch state dict, without the classifier.
+    """Builds Lite ``scale`` (0 or 2) from a published PyTorch state dict, without the classifier.
 
     Raises `RuntimeError` if a weight is missing, is unexpected, or has the wrong shape.
     """
-    width, depth, side = SCALES[scale]
-    model = EfficientNetLite(EfficientNetLiteConfig(width=width, depth=depth, image_size=side))
-    renamed = {}
-    for key, tensor in state.items():
-        for pattern, ours in PUBLISHED:
-            key = re.sub(pattern, ours, key)
-        renamed[key] = tensor
-    model.load_state_dict({key: tensor for key, tensor in renamed.items() if not key.startswith("_fc.")})
+    model = EfficientNetLite(EfficientNetLiteConfig(**PUBLISHED_SIZES[scale]))
+    model.load_state_dict(renamed({key: x for key, x in state.items() if not key.startswith("_fc.")}, PUBLISHED))
     model.train(False)
     return model
 

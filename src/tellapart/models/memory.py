@@ -36,22 +36,18 @@ class BatchSize:
         """
         start = 0
         while start < count:
-            chosen = slice(start, min(start + self.size, count))
-            if (result := self._tried(chosen, work)) is None:
-                self._halve(chosen.stop - start)
-                continue
-            start = chosen.stop
-            yield result[0]
-
-    @staticmethod
-    def _tried(chosen: slice, work: Callable[[slice], R]) -> tuple[R] | None:
-        """Returns the result, or None if memory ran out. By then, the memory used by ``work`` has been freed."""
-        try:
-            return (work(chosen),)
-        except RuntimeError as error:  # includes torch.OutOfMemoryError
-            if not is_out_of_memory(error):
-                raise
-            return None
+            stop, failed = min(start + self.size, count), False
+            try:
+                result = work(slice(start, stop))
+            except RuntimeError as error:  # includes torch.OutOfMemoryError
+                if not is_out_of_memory(error):
+                    raise
+                failed = True  # the memory that `work` used is freed only after this block
+            if failed:
+                self._halve(stop - start)
+            else:
+                start = stop
+                yield result
 
     def _halve(self, tried: int) -> None:
         gc.collect()

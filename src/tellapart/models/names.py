@@ -9,7 +9,7 @@ import difflib
 from pathlib import Path
 
 from huggingface_hub import constants, get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
-from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, HFValidationError, RepositoryNotFoundError
+from huggingface_hub.errors import EntryNotFoundError, HFValidationError, RepositoryNotFoundError
 from transformers.utils.hub import cached_file
 
 from tellapart.errors import TellapartError, UsageError
@@ -78,16 +78,10 @@ def missing_on_hub(name: str) -> str | None:
         return "the hub has no public model with that name (if the model is private, run: hf auth login)"
     except EntryNotFoundError:
         return "it has no config.json on the hub"
-    except (HfHubHTTPError, OSError) as error:
-        return None if cached else f"the hub did not answer ({_first_line(error)}); a local folder works offline"
     except Exception as error:  # the HTTP library's errors have no common base class
-        return None if cached else f"the hub cannot be reached ({_first_line(error)}); a local folder works offline"
+        first = next(iter(str(error).strip().splitlines()), type(error).__name__)[:120].rstrip(".")
+        return None if cached else f"the hub did not answer ({first}); a local folder works offline"
     return None
-
-
-def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return (lines[0] if lines else type(error).__name__)[:120].rstrip(".")
 
 
 BUILTIN = Path(__file__).parents[1] / "scenes" / "weights"

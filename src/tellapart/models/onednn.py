@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import functools
 import platform
-from collections.abc import Callable
-from typing import Any, cast
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -17,15 +17,17 @@ from transformers import pytorch_utils
 
 from tellapart.models.precision import multiplies_in_bf16
 
+LARGE = 2**24  # minimum number of weights for using oneDNN (64 MB in fp32), so that small models' sums keep their order
 
+
+@dataclass(eq=False)
 class OneDnnLinear:
     """Replaces the fp32 forward pass of ``nn.Linear`` or transformers' ``Conv1D`` on a CPU with oneDNN.
 
     The replacement is differentiable. MKL, which torch uses for fp32, takes a slower path on non-Intel CPUs.
     """
 
-    def __init__(self, module: Any) -> None:
-        self.module = module
+    module: Any
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         module = self.module
@@ -33,7 +35,7 @@ class OneDnnLinear:
             plain: torch.Tensor = type(module).forward(module, x)
             return plain
         weight_NK = module.weight if isinstance(module, torch.nn.Linear) else module.weight.T
-        return onednn_linear(x, weight_NK, module.bias)
+        return product(x, weight_NK, module.bias)
 
 
 def multiplies_by_onednn(x: torch.Tensor, weight: torch.Tensor) -> bool:
@@ -50,90 +52,73 @@ def speed_up(model: torch.nn.Module) -> None:
     """
     if sum(parameter.numel() for parameter in model.parameters()) < LARGE:
         return
+    module: Any
     for module in list(model.modules()):
         if "forward" not in vars(module) and packs(module):
-            cast(Any, module).forward = OneDnnLinear(module)
+            module.forward = OneDnnLinear(module)
         for name, child in module.named_children():
             if type(child).__name__ == "NewGELUActivation":
                 setattr(module, name, torch.nn.GELU("tanh"))
 
 
-LARGE = 2**24  # minimum number of weights for using oneDNN (64 MB in fp32), so that small models' sums keep their order
-
-
 def linear(x: torch.Tensor, weight_NK: torch.Tensor, bias_N: torch.Tensor | None = None) -> torch.Tensor:
     """Computes ``F.linear``. Like `OneDnnLinear`, uses oneDNN for large fp32 layers on a CPU with AVX512."""
-    if weight_NK.numel() >= LARGE and multiplies_by_onednn(x, weight_NK):
-        return onednn_linear(x, weight_NK, bias_N)
-    return F.linear(x, weight_NK, bias_N)
+    large = weight_NK.numel() >= LARGE and multiplies_by_onednn(x, weight_NK)
+    return (product if large else F.linear)(x, weight_NK, bias_N)
 
 
-def onednn_linear(x: torch.Tensor, weight_NK: torch.Tensor, bias_N: torch.Tensor | None) -> torch.Tensor:
+def product(x: torch.Tensor, weight_NK: torch.Tensor, bias_N: torch.Tensor | None) -> torch.Tensor:
     """Computes ``F.linear`` in fp32 on a CPU with oneDNN. Does not support double backward.
 
     weight_NK: N×K, or a transposed view of K×N weights.
     """
-    product: torch.Tensor = product_function().apply(x, weight_NK, bias_N)
-    return product
+    result: torch.Tensor = Product.apply(x, weight_NK, bias_N)  # type: ignore[no-untyped-call]
+    return result
 
 
-@functools.cache
-def product_function() -> Any:
-    """Returns the `torch.autograd.Function` for `onednn_linear`, which is created on first use."""
+class Product(torch.autograd.Function):
+    """`product` for autograd."""
 
-    class Product(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx: Any, x: torch.Tensor, weight_NK: torch.Tensor, bias_N: torch.Tensor | None) -> torch.Tensor:
-            ctx.save_for_backward(x, weight_NK)
-            return multiply(x, weight_NK, bias_N)
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, weight_NK: torch.Tensor, bias_N: torch.Tensor | None) -> torch.Tensor:
+        ctx.save_for_backward(x, weight_NK)
+        return multiply(x, weight_NK, bias_N)
 
-        @staticmethod
-        @torch.autograd.function.once_differentiable
-        def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-            x, weight_NK = ctx.saved_tensors
-            wants_x, wants_weight, wants_bias = ctx.needs_input_grad
-            x_MK, grad_MN = x.reshape(-1, x.shape[-1]), grad.reshape(-1, grad.shape[-1])
-            to_weight_NK = None
-            if wants_weight and weight_NK.is_contiguous():  # same layout as the weights, as optimizers expect
-                to_weight_NK = multiply(grad_MN.T, x_MK.T)
-            elif wants_weight:
-                to_weight_NK = multiply(x_MK.T, grad_MN.T).T
-            return (
-                multiply(grad, weight_NK.T) if wants_x else None,
-                to_weight_NK,
-                grad_MN.sum(0) if wants_bias else None,
-            )
-
-    return Product
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        x, weight_NK = ctx.saved_tensors
+        wants_x, wants_weight, wants_bias = ctx.needs_input_grad
+        x_MK, grad_MN = x.reshape(-1, x.shape[-1]), grad.reshape(-1, grad.shape[-1])
+        to_weight_NK = None
+        if wants_weight and weight_NK.is_contiguous():  # same layout as the weights, as optimizers expect
+            to_weight_NK = multiply(grad_MN.T, x_MK.T)
+        elif wants_weight:
+            to_weight_NK = multiply(x_MK.T, grad_MN.T).T
+        to_x = multiply(grad, weight_NK.T) if wants_x else None
+        return to_x, to_weight_NK, grad_MN.sum(0) if wants_bias else None
 
 
 def multiply(x: torch.Tensor, weight_NK: torch.Tensor, bias_N: torch.Tensor | None = None) -> torch.Tensor:
-    product: torch.Tensor = torch.ops.mkldnn._linear_pointwise(x, weight_NK, bias_N, "none", [], "")
-    return product
+    result: torch.Tensor = torch.ops.mkldnn._linear_pointwise(x, weight_NK, bias_N, "none", [], "")
+    return result
 
 
 def packs(module: torch.nn.Module) -> bool:
     """Returns True if oneDNN can run a module's forward pass in its precision."""
     if type(module) not in (torch.nn.Linear, pytorch_utils.Conv1D):
         return False
-    weight: torch.Tensor = cast(Any, module).weight
+    weight: Any = module.weight
     if weight.device.type != "cpu" or not has_onednn():
         return False
     if weight.dtype == torch.bfloat16:
         return multiplies_in_bf16(weight.device) and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
-    return weight.dtype == torch.float32
+    return bool(weight.dtype == torch.float32)
 
 
 @functools.cache
 def has_onednn() -> bool:
     """Returns True if this is an x86 CPU and torch has the linear-layer operators that torch.compile uses on x86."""
-    if platform.machine() not in ("x86_64", "AMD64") or not torch.backends.mkldnn.is_available():
-        return False
-    operators: tuple[Callable[[], Any], ...] = (
-        lambda: torch.ops.mkldnn._reorder_linear_weight.default,
-        lambda: torch.ops.mkldnn._linear_pointwise.default,
-    )
-    try:
-        return all(operator() is not None for operator in operators)
-    except AttributeError:
-        return False
+    x86 = platform.machine() in ("x86_64", "AMD64") and torch.backends.mkldnn.is_available()
+    names = ("_reorder_linear_weight", "_linear_pointwise")
+    return x86 and all(hasattr(torch.ops.mkldnn, name) for name in names)

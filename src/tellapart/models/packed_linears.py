@@ -7,21 +7,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, cast
+from contextlib import ExitStack, contextmanager
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 
 from tellapart.models.onednn import OneDnnLinear, packs
+from tellapart.models.replaced_forward import identity, replaced_forward
 
 MOST_BYTES = 2**31  # maximum total size of packed copies; layers beyond this limit use their original weights
-
-
 PACKED_ROWS = 16  # number of input rows for which copies are packed; other numbers of rows work, too
-
-
 # Modules in transformers whose first layer is followed only by an activation, so that oneDNN can fuse the two.
 ACTIVATED = {
     "BlipMLP": ("fc1", "activation_fn"),
@@ -59,6 +55,10 @@ class PackedLinear:
         return product
 
 
+_LOCK = threading.Lock()
+_IN_USE: dict[torch.nn.Module, tuple[ExitStack, int]] = {}  # replaced forward methods, and the number of threads
+
+
 @contextmanager
 def packed_linears(model: torch.nn.Module) -> Iterator[None]:
     """Within the context, replaces the linear layers of ``model`` with `PackedLinear` where that is faster.
@@ -67,78 +67,44 @@ def packed_linears(model: torch.nn.Module) -> Iterator[None]:
     context. Threads may share a model; the last thread to exit restores the layers.
     """
     with _LOCK:
-        use = _IN_USE.get(model)
-        if use is None:
-            use = _IN_USE[model] = _Use(_replaced(model))
-        use.threads += 1
+        replaced, threads = _IN_USE.get(model) or (_replace(model), 0)
+        _IN_USE[model] = replaced, threads + 1
     try:
         yield
     finally:
         with _LOCK:
-            use.threads -= 1
-            if not use.threads:
-                del _IN_USE[model]
-                _give_back(use.changed)
+            replaced, threads = _IN_USE.pop(model)
+            if threads > 1:
+                _IN_USE[model] = replaced, threads - 1
+            else:
+                replaced.close()
 
 
-@dataclass
-class _Use:
-    """A model's modules whose forward pass has been replaced, and the number of threads that use them."""
-
-    changed: list[tuple[torch.nn.Module, OneDnnLinear | None]]
-    threads: int = 0
-
-
-_LOCK = threading.Lock()
-
-
-_IN_USE: dict[torch.nn.Module, _Use] = {}
-
-
-def _replaced(model: torch.nn.Module) -> list[tuple[torch.nn.Module, OneDnnLinear | None]]:
-    """Replaces the forward passes of a model's modules. Returns each replaced module with its previous replacement, or
-    None.
-    """
-    changed: list[tuple[torch.nn.Module, OneDnnLinear | None]] = []
+def _replace(model: torch.nn.Module) -> ExitStack:
+    """Replaces the forward passes of a model's modules until the stack is closed."""
     room = MOST_BYTES
-    try:
+    with ExitStack() as stack:
         for module in model.modules():
-            before = vars(module).get("forward")
-            if isinstance(before, OneDnnLinear | None) and packs(module):
-                weight: torch.Tensor = cast(Any, module).weight
+            if isinstance(vars(module).get("forward"), OneDnnLinear | None) and packs(module):
+                weight: Any = module.weight
                 room -= weight.numel() * weight.element_size()
                 if room >= 0 or (weight.dtype == torch.float32 and isinstance(module, torch.nn.Linear)):
-                    cast(Any, module).forward = PackedLinear(module, copied=room >= 0)
-                    changed.append((module, before))
-        fused = [activation for module in model.modules() if (activation := fused_activation(module)) is not None]
-        changed += [(activation, None) for activation in fused]
-    except BaseException:
-        _give_back(changed)
-        raise
-    return changed
+                    stack.enter_context(replaced_forward(module, PackedLinear(module, copied=room >= 0)))
+        for module in model.modules():
+            if (activation := fused_activation(module)) is not None:
+                stack.enter_context(replaced_forward(activation, identity))
+        return stack.pop_all()
 
 
-def _give_back(changed: list[tuple[torch.nn.Module, OneDnnLinear | None]]) -> None:
-    for module, before in changed:
-        del cast(Any, module).forward
-        if before is not None:
-            cast(Any, module).forward = before
-
-
-def fused_activation(module: Any) -> torch.nn.Module | None:
+def fused_activation(module: Any) -> Any:
     """Returns the activation that the `PackedLinear` of a module in `ACTIVATED` can fuse, or None."""
     first, name = ACTIVATED.get(type(module).__name__, ("", ""))
-    layer: Any = getattr(module, first, None)
+    layer = getattr(module, first, None)
     activation: Any = getattr(module, name, None)
     exact = type(activation) is torch.nn.GELU and activation.approximate == "none"
-    if type(activation).__name__ == "GELUActivation":
-        exact = activation.act is F.gelu
+    exact = exact or (type(activation).__name__ == "GELUActivation" and activation.act is F.gelu)
     packed = vars(layer).get("forward") if layer is not None else None
     if not exact or not isinstance(packed, PackedLinear) or "forward" in vars(activation):
         return None
-    packed.gelu, activation.forward = True, _as_it_is
-    return cast(torch.nn.Module, activation)
-
-
-def _as_it_is(states: torch.Tensor) -> torch.Tensor:
-    return states
+    packed.gelu = True
+    return activation

@@ -59,15 +59,12 @@ class RankWatch(threading.Thread):
             elif time.monotonic() - since >= SILENT and other not in self._silent:
                 self._silent.add(other)
                 if self._rank == min(set(range(self._count)) - self._silent):
-                    self._tell(other, beat.decode().partition(" ")[2])
-
-    def _tell(self, rank: int, process: str) -> None:
-        number = process.split()[1]
-        self._print(
-            f"rank {rank} of {self._count} ({process}) has not responded for {SILENT:.0f} seconds, and the other "
-            f"ranks are waiting for it; if that process is stopped, run on its machine: kill -CONT {number}; to abort, "
-            "press Ctrl-C"
-        )
+                    process = beat.decode().partition(" ")[2]
+                    self._print(
+                        f"rank {other} of {self._count} ({process}) has not responded for {SILENT:.0f} seconds, and "
+                        "the other ranks are waiting for it; if that process is stopped, run on its machine: kill "
+                        f"-CONT {process.split()[1]}; to abort, press Ctrl-C"
+                    )
 
     def _end_process(self) -> None:
         self._print(

@@ -12,7 +12,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from functools import cache
 from typing import Any
 
 import torch
@@ -22,7 +21,7 @@ from accelerate import PartialState
 from tellapart.errors import TellapartError
 from tellapart.models.devices import best_device
 from tellapart.models.rank_watch import RankWatch
-from tellapart.utils.messages import Verbosity, say, set_verbosity
+from tellapart.utils.messages import Verbosity, say_once, set_verbosity
 from tellapart.utils.shares import share_of
 
 PATIENCE = timedelta(days=1)  # timeout while a single rank encodes; if a rank dies, the launcher ends all other ranks
@@ -41,7 +40,10 @@ def start() -> None:
     """Joins the process group if a launcher started several processes. From then on, only the first rank prints."""
     if int(os.environ.get("WORLD_SIZE", "1")) == 1 or dist.is_initialized() or _left is not None:
         if lone_process_of_accelerate():
-            tell_lone_process()
+            say_once(
+                "accelerate launch was asked for several processes but started only one, as it does on CPUs without "
+                "MPI; replace --cpu with --multi_gpu, or use --nproc 2 instead of accelerate launch"
+            )
         return
 
     PartialState(cpu=best_device().type == "cpu", timeout=LONGEST)
@@ -50,7 +52,8 @@ def start() -> None:
     default: Any = dist.distributed_c10d._get_default_store()
     store = default.clone()  # the thread needs its own connection
     global _watch
-    _watch = RankWatch(store, dist.get_rank(), dist.get_world_size(), os.getppid() if by_elastic_launcher() else 0)
+    launcher = os.getppid() if "TORCHELASTIC_RUN_ID" in os.environ else 0  # torchrun and others wait for this process
+    _watch = RankWatch(store, dist.get_rank(), dist.get_world_size(), launcher)
     _watch.start()
     atexit.register(leave)
     atexit.register(time.sleep, SETTLE)  # registered last, so called first
@@ -58,24 +61,10 @@ def start() -> None:
         set_verbosity(Verbosity.QUIET)
 
 
-def by_elastic_launcher() -> bool:
-    """Returns True if torchrun, ``accelerate launch`` or ``--nproc`` started this process and waits for its end."""
-    return "TORCHELASTIC_RUN_ID" in os.environ
-
-
 def lone_process_of_accelerate() -> bool:
     """Returns True if ``accelerate launch`` started one process instead of several: it set a port, but no rank."""
     named = {"ACCELERATE_MIXED_PRECISION", "ACCELERATE_USE_CPU", "MASTER_PORT"} <= os.environ.keys()
     return named and "WORLD_SIZE" not in os.environ and "SLURM_JOB_ID" not in os.environ
-
-
-@cache
-def tell_lone_process() -> None:
-    """Prints the hint for `lone_process_of_accelerate`, once per process."""
-    say(
-        "accelerate launch was asked for several processes but started only one, as it does on CPUs without MPI; "
-        "replace --cpu with --multi_gpu, or use --nproc 2 instead of accelerate launch"
-    )
 
 
 def leave() -> None:

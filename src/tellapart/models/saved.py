@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import transformers
 from transformers.utils.logging import disable_progress_bar
 
 from tellapart.errors import TellapartError
@@ -48,6 +49,24 @@ def checked_model_folder(name: str, kind: str) -> str:
     return where
 
 
+def load_config(where: str) -> Any:
+    """Loads a model's configuration."""
+    return transformers.AutoConfig.from_pretrained(where, trust_remote_code=False)
+
+
+def load_tokenizer(where: str) -> Any:
+    """Loads a model's tokenizer. A tokenizer without a padding token pads with its end token."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(where, trust_remote_code=False)
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    return tokenizer
+
+
+def load_processor(where: str) -> Any:
+    """Loads a model's image processor, which uses PIL."""
+    return transformers.AutoImageProcessor.from_pretrained(where, backend="pil", trust_remote_code=False)
+
+
 def load_whole(cls: Any, folder: str, **settings: Any) -> Any:
     """Calls ``cls.from_pretrained`` with safetensors only. Raises `TellapartError` if weights are missing.
 
@@ -63,11 +82,9 @@ def load_reported(cls: Any, folder: str, **settings: Any) -> tuple[Any, Mapping[
     """Loads a model. Returns the model and transformers' loading report (for `check_whole`), which is not printed."""
     logger = logging.getLogger("transformers.modeling_utils")
     logger.addFilter(is_no_report)
+    settings |= {"use_safetensors": True, "output_loading_info": True, "ignore_mismatched_sizes": True}
     try:
-        model, report = cls.from_pretrained(
-            folder, use_safetensors=True, trust_remote_code=False, output_loading_info=True,
-            ignore_mismatched_sizes=True, **settings,
-        )  # fmt: skip
+        model, report = cls.from_pretrained(folder, trust_remote_code=False, **settings)
     finally:
         logger.removeFilter(is_no_report)
     return model, report
@@ -118,18 +135,21 @@ def loading_errors(name: str, expected: str) -> Iterator[None]:
         raise
     except Exception as error:  # loaders can raise any exception
         if "trust_remote_code" in str(error):
-            raise TellapartError(
+            line = (
                 f"{name} requires its own code, which tellapart does not run; use a model that transformers "
                 f"supports, or write a captioner around it ({page_url('captioners.md')})"
-            ) from error
-        if "torchvision" in str(error).lower() and find_spec("torchvision") is None:
-            raise TellapartError(
+            )
+        elif "torchvision" in str(error).lower() and find_spec("torchvision") is None:
+            line = (
                 f"{name}: transformers needs torchvision to process this model's pictures, but it is not "
                 "installed; run: pip install torchvision (a version compatible with your torch), or use another "
                 "model family"
-            ) from error
-        lines = str(error).strip().splitlines() or [type(error).__name__]
-        cause = " ".join(" ".join(lines[:2] if lines[0].rstrip().endswith(":") else lines[:1]).split())  # a heading
-        offline = " (HF_HUB_OFFLINE is set)" if os.environ.get("HF_HUB_OFFLINE") else ""
-        hub = "" if Path(name).exists() or name == "scenes" else f": there is no such folder, and from the hub{offline}"
-        raise TellapartError(f"cannot load {name}{hub}: {cause[:240].rstrip('.')}; expected {expected}") from error
+            )
+        else:
+            lines = str(error).strip().splitlines() or [type(error).__name__]
+            cause = " ".join(" ".join(lines[: 1 + lines[0].rstrip().endswith(":")]).split())  # a heading is not enough
+            offline = " (HF_HUB_OFFLINE is set)" if os.environ.get("HF_HUB_OFFLINE") else ""
+            here = Path(name).exists() or name == "scenes"
+            hub = "" if here else f": there is no such folder, and from the hub{offline}"
+            line = f"cannot load {name}{hub}: {cause[:240].rstrip('.')}; expected {expected}"
+        raise TellapartError(line) from error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,7 @@ class Scorer:
     """
 
     frames = 8
+    tower: Encoder | None = None  # the frozen vision encoder, if features can also be computed from its output
 
     def __init__(self, model: Any, tokenizer: Any, processor: Any, name: str) -> None:
         self.model, self.tokenizer, self.processor, self.name = model, tokenizer, processor, name
@@ -68,7 +69,9 @@ class Scorer:
     @property
     def encoder(self) -> Encoder:
         encode = self._frozen_image_features
-        return Encoder(self._of_features, self.pixels, encode, self.frames, mean_feature, name=self.name)
+        return Encoder(
+            self._of_features, self.pixels, encode, self.frames, mean_feature, name=self.name, tower=self.tower
+        )
 
     @cached_property
     def _of_features(self) -> str:
@@ -112,15 +115,14 @@ class Scorer:
         unique = list(dict.fromkeys(texts))
         rows = self.tokenize(unique)
         shared = self.shared and len(unique) >= ranks.count()
-        mine = range(len(unique))[ranks.share(len(unique))] if shared else range(len(unique))
-        order = sorted(mine, key=lambda i: len(rows[i]))
+        mine = rows[ranks.share(len(rows))] if shared else rows
         features: torch.Tensor | None = None
         with in_mode(self.model, False), torch.no_grad():
-            for chosen in blocks_of(order, batch_size):
-                block = self.row_features(*self.pad([rows[i] for i in chosen]))
+            for chosen, tokens_RT, valid_RT in self._batches(mine, batch_size):
+                block = self.row_features(tokens_RT, valid_RT)
                 if features is None:
                     features = torch.empty(len(mine), block.shape[1], dtype=block.dtype, device=block.device)
-                features[torch.tensor(chosen, device=block.device) - mine.start] = block
+                features[torch.tensor(chosen, device=block.device)] = block
         if features is None:
             raise TellapartError("No text to encode; expected at least one caption")
         if shared:
@@ -128,18 +130,26 @@ class Scorer:
         where = {text: i for i, text in enumerate(unique)}
         return features[torch.tensor([where[text] for text in texts], device=features.device)]
 
+    def _batches(
+        self, rows: Sequence[Sequence[int]], batch_size: int
+    ) -> Iterator[tuple[Sequence[int], torch.Tensor, torch.Tensor]]:
+        """Yields batches of rows of similar length: the indices of the rows, and the padded rows."""
+        for chosen in blocks_of(sorted(range(len(rows)), key=lambda i: len(rows[i])), batch_size):
+            yield chosen, *self.pad([rows[i] for i in chosen])
+
     def tokenize(self, texts: Sequence[str]) -> list[list[int]]:
         """Returns each text's token ids, including special tokens, truncated to ``window`` tokens."""
-        rows = self.tokenizer(list(texts), truncation=False, verbose=False)["input_ids"]
+        rows = self._whole_rows(texts)
         self.cut_texts += sum(len(row) > self.window for row in rows)
         end = self.tokenizer.eos_token_id
         return [row if len(row) <= self.window else [*row[: self.window - 1], end or row[-1]] for row in rows]
 
     def lengths(self, texts: Sequence[str]) -> list[int]:
         """Counts the tokens in each text, including special tokens, without truncation."""
-        if not texts:
-            return []
-        return [len(row) for row in self.tokenizer(list(texts), truncation=False, verbose=False)["input_ids"]]
+        return [len(row) for row in self._whole_rows(texts)]
+
+    def _whole_rows(self, texts: Sequence[str]) -> list[list[int]]:
+        return list(self.tokenizer(list(texts), truncation=False, verbose=False)["input_ids"]) if texts else []
 
     @property
     def has_token_features(self) -> bool:
@@ -163,32 +173,24 @@ class Scorer:
                 f"{self.name} does not return token features; expected a scorer that has a text tower like CLIP's"
             )
         rows = self.tokenize(texts)
-        order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
-        features_by_row: dict[int, np.ndarray] = {}
+        features: list[np.ndarray] = [np.empty(0)] * len(rows)
         with in_mode(self.model, False), torch.no_grad():
-            for chosen in blocks_of(order, batch_size):
-                tokens_RT, valid_RT = self.pad([rows[i] for i in chosen])
-                output = self.model.get_text_features(
-                    input_ids=tokens_RT.to(self.device), attention_mask=valid_RT.long().to(self.device)
-                )
-                state_RTD = self.model.text_projection(output.last_hidden_state)
-                for place, i in enumerate(chosen):
-                    own_TD = unit_rows(state_RTD[place, : len(rows[i])], f"{self.name}: the features of tokens")
-                    features_by_row[i] = own_TD.cpu().numpy()
-        return [(list(row), features_by_row[i]) for i, row in enumerate(rows)]
+            for chosen, tokens_RT, valid_RT in self._batches(rows, batch_size):
+                mask_RT = valid_RT.long().to(self.device)
+                output = self.model.get_text_features(input_ids=tokens_RT.to(self.device), attention_mask=mask_RT)
+                for i, state_TD in zip(chosen, self.model.text_projection(output.last_hidden_state), strict=True):
+                    own_TD = unit_rows(state_TD[: len(rows[i])], f"{self.name}: the features of tokens")
+                    features[i] = own_TD.cpu().numpy()
+        return list(zip(rows, features, strict=True))
 
     def pad(self, rows: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor]:
-        tokens_RT, valid_RT = pad_rows(rows, self.tokenizer.pad_token_id or 0)
-        if self.fixed_length and tokens_RT.shape[1] < self.window:
-            extra = self.window - tokens_RT.shape[1]
-            tokens_RT = F.pad(tokens_RT, (0, extra), value=self.tokenizer.pad_token_id or 0)
-            valid_RT = F.pad(valid_RT, (0, extra), value=False)
+        pad = self.tokenizer.pad_token_id or 0
+        tokens_RT, valid_RT = pad_rows(rows, pad)
+        if self.fixed_length and (extra := self.window - tokens_RT.shape[1]) > 0:
+            tokens_RT, valid_RT = F.pad(tokens_RT, (0, extra), value=pad), F.pad(valid_RT, (0, extra), value=False)
             if self.tokenizer.padding_side == "left":  # because the feature is taken from the last position
-                sizes = [len(row) for row in rows]
-                tokens_RT, valid_RT = (
-                    torch.stack([row.roll(-size) for row, size in zip(x, sizes, strict=True)])
-                    for x in (tokens_RT, valid_RT)
-                )
+                place_RT = (torch.arange(self.window) + valid_RT.sum(1, keepdim=True)) % self.window
+                tokens_RT, valid_RT = tokens_RT.gather(1, place_RT), valid_RT.gather(1, place_RT)
         return tokens_RT, valid_RT
 
     @property

@@ -60,14 +60,3 @@ def load_scorer(name: str, device: str | torch.device = "auto", precision: str =
     set_precision(model, chosen)
     kind = PartsScorer if isinstance(model, PartsModel) else Scorer
     return kind(model.eval().requires_grad_(False).to(device), tokenizer, processor, str(name))
-
-
-SCORERS.register(
-    ScorerEntry(
-        name="scenes",
-        factory=lambda device: load_scorer("scenes", device),
-        help="Dual encoder for synthetic scenes (included in the package).",
-        label="scenes",
-        direction="higher",
-    )
-)

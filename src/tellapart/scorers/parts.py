@@ -6,14 +6,15 @@ share its row in the feature store. References are also encoded only once.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import itertools
-from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
+from huggingface_hub.dataclasses import strict
 from torch import nn
 from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedModel
 from transformers.configuration_utils import PreTrainedConfig
@@ -24,13 +25,14 @@ from tellapart.models.independent_rows import encode_independently
 from tellapart.models.saved import checked_model_folder, loading_errors
 from tellapart.models.training_mode import in_mode
 from tellapart.models.vision import cells_of, config_of, pooled_of, width_of
-from tellapart.scorers.base import Scorer, mean_feature, unit_rows
+from tellapart.scorers.base import Scorer, unit_rows
 from tellapart.types import Encoder
 
 if TYPE_CHECKING:
     from tellapart.features.rows import RowStore
 
 
+@strict
 class PartsConfig(PreTrainedConfig):
     """The configuration of a scorer built from parts.
 
@@ -45,24 +47,20 @@ class PartsConfig(PreTrainedConfig):
 
     model_type = "scorer_from_parts"
 
-    def __init__(
-        self,
-        vision_config: dict[str, Any] | PreTrainedConfig | None = None,
-        text_config: dict[str, Any] | PreTrainedConfig | None = None,
-        projection_dim: int = 256,
-        visual: Literal["pooled", "cells"] = "pooled",
-        grid: int = 0,
-        pooling: Literal["mean", "first", "pooler"] = "mean",
-        hidden: int = 0,
-        dropout: float = 0.0,
-        logit_scale_init_value: float = 2.6592,
-        **kwargs: Any,
-    ) -> None:
-        self.vision_config = config_of(vision_config or {"model_type": "efficientnet_lite"})
-        self.text_config = config_of(text_config or {"model_type": "bert"})
-        self.projection_dim, self.visual, self.grid, self.pooling = projection_dim, visual, grid, pooling
-        self.hidden, self.dropout, self.logit_scale_init_value = hidden, dropout, logit_scale_init_value
-        super().__init__(**kwargs)
+    vision_config: Any = None
+    text_config: Any = None
+    projection_dim: int = 256
+    visual: Literal["pooled", "cells"] = "pooled"
+    grid: int = 0
+    pooling: Literal["mean", "first", "pooler"] = "mean"
+    hidden: int = 0
+    dropout: float = 0.0
+    logit_scale_init_value: float = 2.6592
+
+    def __post_init__(self, **kwargs: Any) -> None:
+        self.vision_config = config_of(self.vision_config or {"model_type": "efficientnet_lite"})
+        self.text_config = config_of(self.text_config or {"model_type": "bert"})
+        super().__post_init__(**kwargs)  # type: ignore[no-untyped-call]
 
 
 class Head(nn.Module):
@@ -155,8 +153,8 @@ class PartsModel(PreTrainedModel):
 class PartsScorer(Scorer):
     """A scorer that wraps a `PartsModel`.
 
-    ``kept_texts``: a cache of the frozen text encoder's outputs while the heads are trained, keyed by the bytes of the
-        token rows; None disables the cache. ``text_rows``: the same cache on disk, shared by all scorers with this text
+    ``kept_texts``: a cache of the frozen text encoder's outputs while the heads are trained, keyed by a hash of the
+        token row; None disables the cache. ``text_rows``: the same cache on disk, shared by all scorers with this text
         encoder.
     """
 
@@ -164,16 +162,17 @@ class PartsScorer(Scorer):
 
     def __init__(self, model: Any, tokenizer: Any, processor: Any, name: str) -> None:
         super().__init__(model, tokenizer, processor, name)
-        self.kept_texts: dict[bytes, torch.Tensor] | None = None
+        self.kept_texts: dict[str, torch.Tensor] | None = None
         self.text_rows: RowStore | None = None
 
     def parts(self) -> dict[str, nn.Module]:
         """Returns the trainable parts ``vision``, ``text`` and ``heads``."""
         model = self.model
-        heads: dict[str, nn.Module] = {"image": model.image_head, "text": model.text_head}
+        heads = nn.ModuleDict({"image": model.image_head, "text": model.text_head})
         if model.cell_weight is not None:
             heads["cells"] = model.cell_weight
-        return {"vision": model.vision_model, "text": model.text_model, "heads": Heads(heads, model.logit_scale)}
+        heads.register_parameter("scale", model.logit_scale)
+        return {"vision": model.vision_model, "text": model.text_model, "heads": heads}
 
     @property
     def view(self) -> str:
@@ -181,7 +180,7 @@ class PartsScorer(Scorer):
         return f"{self.model.config.visual} {grid}" if (grid := self.model.config.grid) else self.model.config.visual
 
     @cached_property
-    def tower(self) -> Encoder:
+    def tower(self) -> Encoder:  # type: ignore[override]
         """The vision encoder. Its fingerprint matches that of a captioner that uses this encoder and view.
 
         The encoder is hashed only once, so it must stay frozen.
@@ -189,13 +188,6 @@ class PartsScorer(Scorer):
         vision = self.model.vision_model
         fingerprint = weights_fingerprint(vision, self.processor, f"{self.view} {settings_of(vision)}")
         return Encoder(fingerprint, self.pixels, self._look, name=self.name)
-
-    @property
-    def encoder(self) -> Encoder:
-        encode = self._frozen_image_features
-        return Encoder(
-            self._of_features, self.pixels, encode, self.frames, mean_feature, name=self.name, tower=self.tower
-        )
 
     def image_features(self, pixels_BCHW: torch.Tensor) -> torch.Tensor:
         """Computes L2-normalized features, B×E, from the output of `pixels` or of `tower`."""
@@ -211,38 +203,35 @@ class PartsScorer(Scorer):
             read_RH = self._kept(tokens_RT.cpu(), mask_RT.cpu(), self.kept_texts)
         return unit_rows(self.model.text_head(read_RH), f"{self.name}: text features")
 
-    def _kept(self, tokens_RT: torch.Tensor, mask_RT: torch.Tensor, kept: dict[bytes, torch.Tensor]) -> torch.Tensor:
-        """Returns the text encoder's outputs for these rows. Reads cached outputs from disk and caches new outputs."""
-        sizes = mask_RT.sum(1).tolist()
-        keys = [row[mask].numpy().tobytes() for row, mask in zip(tokens_RT, mask_RT.bool(), strict=True)]
+    def _kept(self, tokens_RT: torch.Tensor, mask_RT: torch.Tensor, kept: dict[str, torch.Tensor]) -> torch.Tensor:
+        """Returns the text encoder's outputs for these rows. Reads cached outputs from disk and caches new outputs.
+
+        No output depends on the other rows.
+        """
+        rows = [row[mask] for row, mask in zip(tokens_RT, mask_RT.bool(), strict=True)]
+        keys = [hashlib.blake2b(row.numpy().tobytes(), digest_size=16).hexdigest() for row in rows]
         if (store := self.text_rows) is not None:
-            names = {hashlib.blake2b(key, digest_size=16).hexdigest(): key for key in keys if key not in kept}
-            known = list(store.known_rows(self._text_label, list(names)))
+            known = list(
+                store.known_rows(self._text_label, list(dict.fromkeys(key for key in keys if key not in kept)))
+            )
             if known and (stored := store.read(self._text_label, known)) is not None:
-                rows_NH = torch.from_numpy(np.array(stored)).to(self.device)
-                kept.update(zip((names[name] for name in known), rows_NH, strict=True))
-        new = sorted({key: row for row, key in enumerate(keys) if key not in kept}.values(), key=lambda row: sizes[row])
-        with torch.no_grad():
-            for size, rows in itertools.groupby(new, key=sizes.__getitem__):  # rows of the same length need no padding
-                kept.update(self._read_alone(tokens_RT[:, :size], mask_RT[:, :size], keys, list(rows)))
+                kept.update(zip(known, torch.from_numpy(np.array(stored)).to(self.device), strict=True))
+        new = {key: row for key, row in zip(keys, rows, strict=True) if key not in kept}
+        by_length = sorted(new, key=lambda key: len(new[key]))
+        for _, group in itertools.groupby(by_length, lambda key: len(new[key])):  # equal lengths need no padding
+            chosen = list(group)
+            ids_NT = torch.stack([new[key] for key in chosen]).to(self.device)
+            with torch.no_grad():
+                read_NH = encode_independently(functools.partial(self._read_rows, ids_NT), len(ids_NT))
+            kept.update(zip(chosen, (read_H.clone() for read_H in read_NH), strict=True))
         if store is not None and new:
-            names_N = [hashlib.blake2b(keys[row], digest_size=16).hexdigest() for row in new]
-            new_NH = torch.stack([kept[keys[row]] for row in new]).float().cpu().numpy()
-            store.append(self._text_label, names_N, new_NH, title=f"{self.name} texts")
+            new_NH = torch.stack([kept[key] for key in by_length]).float().cpu().numpy()
+            store.append(self._text_label, by_length, new_NH, title=f"{self.name} texts")
         return torch.stack([kept[key] for key in keys])
 
-    def _read_alone(
-        self, tokens_RT: torch.Tensor, mask_RT: torch.Tensor, keys: Sequence[bytes], rows: Sequence[int]
-    ) -> dict[bytes, torch.Tensor]:
-        """Computes the text encoder's outputs for these rows, by key. No output depends on the other rows."""
-
-        def read(some_N: torch.Tensor) -> torch.Tensor:
-            ids, mask = (x[rows][some_N].to(self.device) for x in (tokens_RT, mask_RT))
-            return self.model.read(ids, mask)
-
-        return {
-            keys[row]: read_H.clone() for row, read_H in zip(rows, encode_independently(read, len(rows)), strict=True)
-        }
+    def _read_rows(self, ids_NT: torch.Tensor, row_M: torch.Tensor) -> torch.Tensor:
+        """Computes the text encoder's outputs for these rows of unpadded texts, M×H."""
+        return self.model.read(ids_NT[row_M], torch.ones_like(ids_NT[row_M]))
 
     @cached_property
     def _text_label(self) -> str:
@@ -256,16 +245,6 @@ class PartsScorer(Scorer):
         with in_mode(self.model, False), torch.no_grad():
             visual: torch.Tensor = self.model.look(pixels_BCHW.to(self.device, self.dtype)).float()
         return visual
-
-
-class Heads(nn.Module):
-    """Groups a `PartsModel`'s heads and scale into one trainable part. The model still owns them."""
-
-    def __init__(self, heads: dict[str, nn.Module], scale: nn.Parameter) -> None:
-        super().__init__()
-        for name, head in heads.items():
-            self.add_module(name, head)
-        self.scale = scale
 
 
 def make_parts_scorer(vision: tuple[Any, Any], text: tuple[Any, Any], name: str, **settings: Any) -> PartsScorer:

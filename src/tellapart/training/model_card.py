@@ -99,7 +99,7 @@ def model_card(run: Run, hub_id: str | None = None) -> str:
         kept="" if run.info.get("kept_step") != 0 else f"\n{kept_start(recipe)}.\n",
         snippet=snippet(folder, model, recipe),
         model=model,
-        option=f" {OPTION} {maker}" if (maker := saved_options(str(folder)).get("made_by")) else "",
+        option=f" {OPTION} {maker}" if (maker := saved_options(str(folder)).made_by) else "",
     )
     return f"---\n{metadata(folder, recipe)}\n---\n{body}"
 
@@ -124,7 +124,7 @@ def snippet(folder: Path, model: str, recipe: Recipe) -> str:
     """Returns code that captions ``photo.jpg``, with transformers alone if possible, or else with tellapart."""
     decoding = recipe.evaluation.decoding
     options = saved_options(str(folder))
-    prompt, maker = options.get("prompt"), options.get("made_by")
+    prompt, maker = options.chosen.get("prompt"), options.made_by
     fields = {
         "model": model,
         "beams": decoding.beams if decoding.kind == "beam" else 1,
@@ -143,7 +143,7 @@ def model_type(folder: Path) -> str:
 
 def of_transformers(folder: Path) -> bool:
     """Returns True if transformers can load this model without tellapart and without remote code."""
-    return model_type(folder) in configuration_auto.CONFIG_MAPPING_NAMES and "made_by" not in saved_options(str(folder))
+    return model_type(folder) in configuration_auto.CONFIG_MAPPING_NAMES and not saved_options(str(folder)).made_by
 
 
 def hub_base(name: str) -> str | None:

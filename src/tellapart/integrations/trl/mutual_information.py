@@ -64,17 +64,14 @@ class MutualInformationReward:
         return self.captioner
 
     def _average(self, keys: Sequence[bytes], visual: torch.Tensor, captioner: Captioner) -> tuple[torch.Tensor, bool]:
-        """Returns the mean features, 1×…, over the batch's distinct pictures, and whether there is more than one.
-
-        The rows of pictures at native resolution begin with three numbers for the shape, which must not be averaged.
-        """
+        """Returns the mean features, 1×…, over the batch's distinct pictures, and whether there is more than one."""
         key_PK, flat_PD = as_numbers(keys).to(visual.device), visual.flatten(1).float()
         if self.gather:
             key_PK, flat_PD = gathered(key_PK), gathered(flat_PD)
         key_NK, row_P = key_PK.unique(dim=0, return_inverse=True)
         flat_ND = flat_PD.new_empty(len(key_NK), flat_PD.shape[1])
         flat_ND[row_P] = flat_PD
-        if captioner.lengths_differ and len(flat_ND[:, :3].unique(dim=0)) > 1:
+        if not captioner.same_shapes(flat_ND.view(-1, *visual.shape[1:])):
             raise UsageError(
                 f"pmi: the features that {captioner.name} computes differ in shape and cannot be averaged; resize the "
                 "pictures to a common size"
