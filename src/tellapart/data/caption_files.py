@@ -48,7 +48,7 @@ from tellapart.data.dropped import counting_dropped
 from tellapart.data.file_names import is_file_name
 from tellapart.data.file_patterns import files_below
 from tellapart.data.record_keys import GENERATED_KEYS, ID_KEYS, REFERENCE_KEYS
-from tellapart.data.sidecars import lines_in, say_passed_over, say_unread, sidecars, texts_beside, without_foreign
+from tellapart.data.sidecars import lines_in, say_ignored, sidecars, texts_beside, without_foreign
 from tellapart.data.tables import EXCEL_SUFFIXES, PARQUET_SUFFIXES, has_header, table_records
 from tellapart.data.text_files import plain_suffix, read_nonempty, read_text, refuse_unread
 from tellapart.errors import UsageError
@@ -206,12 +206,10 @@ def _read_folder(folder: Path, names: Sequence[str], tabs: bool) -> Iterator[Cap
         yield from read_metadata(folder, names)
         return
     inside = [file.relative_to(folder).as_posix() for file in files_below(folder, "**/*")]
-    texts = [name for name in inside if posixpath.splitext(name)[1].lower() in _BESIDE]
-    chosen = list(dict.fromkeys(sidecars([name for name in inside if is_file_name(name)], texts, _BESIDE).values()))
+    texts = [name for name in inside if name.lower().endswith(_BESIDE)]
+    chosen = list(dict.fromkeys(sidecars(filter(is_file_name, inside), texts, _BESIDE).values()))
     if chosen:
-        used = {posixpath.splitext(name)[0] for name in chosen}
-        say_unread(folder, [name for name in texts if posixpath.splitext(name)[0] not in used])
-        say_passed_over(folder, texts, chosen)
+        say_ignored(folder, texts, chosen)
     for suffix in _BESIDE:  # a folder with captions only
         chosen = chosen or [name for name in without_foreign(texts) if name.lower().endswith(suffix)]
     if not chosen:

@@ -14,7 +14,6 @@ import io
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import numpy as np
 import PIL
@@ -63,9 +62,12 @@ def open_image(data: bytes, name: str, formats: Sequence[str] = PILLOW_FORMATS) 
     """Opens encoded bytes with Pillow, without decoding them. Turns errors in the block into `PictureError`."""
     if not data:
         raise PictureError(f"{name}: empty file")
-    pil = _pillow()
+    _set_up_pillow()
     try:
-        with in_flight(), pil.open(io.BytesIO(data), formats=[each for each in formats if each in pil.OPEN]) as found:
+        with (
+            in_flight(),
+            Image.open(io.BytesIO(data), formats=[each for each in formats if each in Image.OPEN]) as found,
+        ):
             width, height = found.size
             check_size(width, height, name)
             claim(width * height * (LAYERED_BYTES if found.has_transparency_data else PIXEL_BYTES))
@@ -94,9 +96,8 @@ def to_rgb(image: Image.Image) -> Image.Image:
         image = _eight_bits(image)
     if image.has_transparency_data:
         layer = image.convert("RGBA")
-        white = _pillow().new("RGBA", layer.size, (255, 255, 255, 255))
-        flat: Image.Image = _pillow().alpha_composite(white, layer)
-        return flat.convert("RGB")
+        white = Image.new("RGBA", layer.size, (255, 255, 255, 255))
+        return Image.alpha_composite(white, layer).convert("RGB")
     # Copies even if the mode is already RGB, because the result must outlive the file it came from.
     return image.convert("RGB") if image.mode != "RGB" else image.copy()
 
@@ -113,12 +114,11 @@ def _eight_bits(image: Image.Image) -> Image.Image:
         grey_HW = grey_HW * 255.0 if grey_HW.max(initial=0) <= 1 else grey_HW
     elif image.mode.startswith("I;16") or grey_HW.max(initial=0) > 255:
         grey_HW = grey_HW.astype(np.int64) / 257.0
-    grey: Image.Image = _pillow().fromarray(np.clip(np.rint(grey_HW), 0, 255).astype(np.uint8))
-    return grey
+    return Image.fromarray(np.clip(np.rint(grey_HW), 0, 255).astype(np.uint8))
 
 
 @functools.cache
-def _pillow() -> Any:
+def _set_up_pillow() -> None:
     # Legitimate panoramas lie between Pillow's warning and its error, and decode() has its own limit. Pillow's
     # warnings about damaged metadata name no file, so they are useless in a job with many files.
     warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
@@ -128,44 +128,37 @@ def _pillow() -> Any:
 
         pillow_heif.register_heif_opener()
     Image.init()  # loads all plug-ins at once, because the available ones depend on how Pillow was built
-    return Image
 
 
 def _decode_reason(error: Exception, data: bytes) -> str:
     """Returns a short, readable reason why the bytes are not a picture, without the memory addresses in Pillow's
     messages.
     """
-    text = " ".join(str(error).split())
+    text, head = " ".join(str(error).split()), data[:512]
     if isinstance(error, Image.DecompressionBombError):
         return f"over {MAX_PIXELS:,} pixels (a decompression bomb?)"
     if isinstance(error, MemoryError):
         return "too large for the available memory"
     if "truncated" in text.lower() or "unexpected end of file" in text.lower():
         return "truncated (the file ends before the picture does)"
-    if isinstance(error, PIL.UnidentifiedImageError):
-        return _unidentified(data)
-    return f"damaged ({text or type(error).__name__})"
-
-
-def _unidentified(data: bytes) -> str:
-    head = data[:512]
-    heic = head[4:8] == b"ftyp" and head[8:12] in (b"heic", b"heix", b"mif1", b"msf1", b"heif")
-    if heic and HEIC:
-        return "damaged HEIC file"
+    if not isinstance(error, PIL.UnidentifiedImageError):
+        return f"damaged ({text or type(error).__name__})"
     if head.startswith((b"\xff\xd8\xff", b"\x89PNG", b"GIF8", b"RIFF")):
         return "damaged header"
-    return f"not a supported picture format ({f'HEIC: {NO_HEIC}' if heic else _guess_format(data, head)})"
+    found = _format_of(head, whole=len(data) <= len(head))
+    return "damaged HEIC file" if HEIC and found.startswith("HEIC") else f"not a supported picture format ({found})"
 
 
-def _guess_format(data: bytes, head: bytes) -> str:
+def _format_of(head: bytes, *, whole: bool) -> str:
+    """Describes the first bytes of a file that is not a picture. ``whole``: whether these are all of its bytes."""
+    if head[4:8] == b"ftyp" and head[8:12] in (b"heic", b"heix", b"mif1", b"msf1", b"heif"):
+        return f"HEIC: {NO_HEIC}"
     if head.startswith((b"%PDF", b"%!PS")):
         return "PDF or PostScript: convert it to PNG"
     if b"<svg" in head:
         return "SVG: convert it to PNG"
-    try:
-        start = head.decode("utf-8", errors="strict" if len(data) <= 512 else "ignore").strip()
-    except UnicodeDecodeError:
-        return f"first bytes: {head[:8].hex(' ')}"
-    if start.isprintable() or "\n" in start:
-        return f"a text file: {start[:24].splitlines()[0]!r}" if start else "contains only whitespace"
+    with contextlib.suppress(UnicodeDecodeError):
+        start = head.decode("utf-8", errors="strict" if whole else "ignore").strip()
+        if start.isprintable() or "\n" in start:
+            return f"a text file: {start[:24].splitlines()[0]!r}" if start else "contains only whitespace"
     return f"first bytes: {head[:8].hex(' ')}"

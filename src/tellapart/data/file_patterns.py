@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import re
+from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path, PurePath
 
 from tellapart.errors import UsageError
@@ -31,61 +32,39 @@ def natural_key(text: str) -> list[tuple[int, int, str]]:
 
 
 MOST_FILES = 1_000_000  # maximum number of names that a pattern with braces expands to
-MOST_BRACES, LONGEST_NUMBER = 20, 18  # maximum number of brace pairs, and of digits
+MOST_BRACES = 20
+_BRACES = re.compile(r"\{(?:([0-9]{1,18})\.\.([0-9]{1,18})|([^{},]*(?:,[^{},]*)+))\}")  # {00..12}, or {a,b}
 
 
 def expand_pattern(pattern: Path) -> list[Path]:
     """Expands ``shard-{00..12}.tar``, ``{a,b}.tar`` or ``shard-*.tar`` in natural order. Returns a plain path as is."""
-    paths = [pattern] if pattern.exists() else [Path(written) for written in expand_braces(str(pattern))]
-    found = [
-        file
-        for path in paths
-        for file in (sorted(_glob(path), key=lambda file: natural_key(str(file))) if _is_pattern(path) else [path])
-    ]
+    found: list[Path] = []
+    for path in [pattern] if pattern.exists() else map(Path, expand_braces(str(pattern))):
+        if any(mark in str(path) for mark in "*[") and not path.exists():
+            files = Path(path.anchor or ".").glob(str(path.relative_to(path.anchor)))
+            shown = (file for file in files if not file.name.startswith(".") or path.name.startswith("."))
+            found += sorted(shown, key=lambda file: natural_key(str(file)))
+        else:
+            found.append(path)
     if not found:
         raise UsageError(f"{pattern}: no matching files")
     return found
 
 
-def _is_pattern(path: Path) -> bool:
-    return any(mark in str(path) for mark in "*[") and not path.exists()
-
-
-def _glob(path: Path) -> list[Path]:
-    pattern = str(path.relative_to(path.anchor))
-    found = Path(path.anchor or ".").glob(pattern)
-    return [file for file in found if not file.name.startswith(".") or path.name.startswith(".")]
-
-
 def expand_braces(text: str) -> list[str]:
     """Expands ``a{1..3}`` to a1, a2, a3, and ``{a,b}`` to a, b. Raises `UsageError` beyond `MOST_FILES` names."""
-    pairs = re.findall(r"\{([^{}]*)\}", text)
-    if len(pairs) > MOST_BRACES or math.prod(_alternatives(inside) for inside in pairs) > MOST_FILES:
+    found = list(islice(_expand(text), MOST_FILES + 1)) if len(_BRACES.findall(text)) <= MOST_BRACES else None
+    if found is None or len(found) > MOST_FILES:
         raise UsageError(f"{text} matches more than {MOST_FILES:,} files; use * instead")
-    return _expand(text)
+    return found
 
 
-def _alternatives(inside: str) -> int:
-    """Returns how many texts a pair of braces expands to, at least 1."""
-    first, last = _range(inside) or ("1", "1")
-    if max(len(first), len(last)) > LONGEST_NUMBER:
-        return MOST_FILES + 1
-    return max(1, int(last) - int(first) + 1, inside.count(",") + 1)
-
-
-def _range(inside: str) -> tuple[str, str] | None:
-    found = re.fullmatch(r"([0-9]+)\.\.([0-9]+)", inside)
-    return (found[1], found[2]) if found else None
-
-
-def _expand(text: str) -> list[str]:
-    found = re.search(r"\{([^{}]*)\}", text)
-    if not found:
-        return [text]
-    if ends := _range(found[1]):
-        parts = [f"{number:0{len(ends[0])}d}" for number in range(int(ends[0]), int(ends[1]) + 1)]
-    elif "," in found[1]:
-        parts = found[1].split(",")
-    else:
-        return [text]
-    return [whole for part in parts for whole in _expand(text[: found.start()] + part + text[found.end() :])]
+def _expand(text: str) -> Iterator[str]:
+    pair = _BRACES.search(text)
+    if not pair:
+        yield text
+        return
+    first, last, listed = pair.groups()
+    parts = listed.split(",") if listed else (f"{n:0{len(first)}d}" for n in range(int(first), int(last) + 1))
+    for part in parts:
+        yield from _expand(text[: pair.start()] + part + text[pair.end() :])

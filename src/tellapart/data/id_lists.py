@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import Any
 
-from tellapart.data.text_files import plain_suffix, read_json, read_text
+from tellapart.data.text_files import plain_suffix, read_json, read_text, refuse_unread
 from tellapart.errors import UsageError
 
 ID_LISTS = ("imgids", "image_ids", "img_ids", "ids")  # CapEnrich uses the first one
@@ -17,14 +16,7 @@ def read_id_list(path: Path) -> list[str]:
 
     Raises `UsageError` if the file has none of these layouts.
     """
-    if path.suffix.lower() in (".pkl", ".pickle"):
-        names = f"{shlex.quote(str(path))} {shlex.quote(str(path.with_suffix('.json')))}"
-        raise UsageError(
-            f"{path}: pickle files are not supported, because loading one executes its code; if "
-            "you trust it, run: python -c 'import json, pickle, sys; json.dump([str(id) for id "
-            'in pickle.load(open(sys.argv[1], "rb"))["imgids"]], open(sys.argv[2], "w"))\' '
-            f"{names}"
-        )
+    refuse_unread(path)
     ids = _ids_in(read_json(path) if plain_suffix(path) == ".json" else read_text(path).split())
     if not ids:
         raise UsageError(f'{path}: not a list of ids; expected a JSON list, {{"imgids": [...]}}, or one id per line')

@@ -9,6 +9,7 @@ import unicodedata
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
+from tellapart.data.file_patterns import natural_key
 from tellapart.utils.listed_names import few
 from tellapart.utils.messages import say
 
@@ -39,18 +40,18 @@ def without_foreign(texts: Iterable[str]) -> list[str]:
     return [text for text in texts if not _FOREIGN.fullmatch(posixpath.basename(text))]
 
 
-def say_unread(folder: Path, texts: Sequence[str]) -> None:
-    """Prints which text files in a folder were not read."""
-    if texts:
-        say(f"{folder}: ignored {len(texts):,} text files without a picture of the same name: {few(texts)}")
-
-
-def say_passed_over(folder: Path, texts: Iterable[str], chosen: Collection[str]) -> None:
-    """Prints which ``.caption`` files were ignored because the picture also has a ``.txt``."""
+def say_ignored(folder: Path, texts: Iterable[str], chosen: Collection[str]) -> None:
+    """Prints which text files in a folder were not read, because no picture has the same name, or it also has a
+    ``.txt``. ``chosen``: the files that were read.
+    """
+    others = sorted({*texts} - {*chosen}, key=natural_key)
     stems = {posixpath.splitext(name)[0] for name in chosen}
-    others = [text for text in texts if text.lower().endswith(".caption") and text not in chosen]
-    if others := sorted(text for text in others if posixpath.splitext(text)[0] in stems):
-        say(f"{folder}: ignored {len(others):,} .caption files whose pictures also have a .txt: {few(others)}")
+    unread = [text for text in others if posixpath.splitext(text)[0] not in stems]
+    if unread := unread if chosen else without_foreign(unread):
+        say(f"{folder}: ignored {len(unread):,} text files without a picture of the same name: {few(unread)}")
+    captions = [text for text in others if text.lower().endswith(".caption") and posixpath.splitext(text)[0] in stems]
+    if captions:
+        say(f"{folder}: ignored {len(captions):,} .caption files whose pictures also have a .txt: {few(captions)}")
 
 
 def texts_beside(text: str, lines: str) -> list[str]:

@@ -23,7 +23,8 @@ def refuse_unread(path: Path) -> None:
         raise UsageError(
             f"{path}: pickle files are not supported, because loading one executes its code; if "
             "you trust it, run: python -c 'import json, pickle, sys; "
-            f'json.dump(pickle.load(open(sys.argv[1], "rb")), open(sys.argv[2], "w"))\' {names}'
+            'json.dump(pickle.load(open(sys.argv[1], "rb")), open(sys.argv[2], "w"), default=lambda x: x.tolist())\' '
+            f"{names}"
         )
     if path.suffix.lower() == ".zip":
         names = f"{shlex.quote(str(path))} -d {shlex.quote(str(path.with_suffix('')))}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import bisect
 import io
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from PIL import Image
@@ -62,68 +62,59 @@ def video_frames(data: bytes, name: str, count: int) -> list[Image.Image]:
         with av.open(io.BytesIO(data), options={"format_whitelist": CONTAINERS}) as container:
             if not container.streams.video:
                 raise PictureError(f"{name}: the clip has no frames (no video stream)")
-            return _Video.read(container, name).frames(count)
+            return _stream_frames(container, name, count)
     except (av.error.FFmpegError, ValueError) as error:
         text = getattr(error, "strerror", None) or str(error)
         raise PictureError(f"{name}: damaged, or not a supported clip format ({text})") from None
 
 
-class _Video:
-    """The packets of one video stream. Decodes only from the key frame before each requested frame."""
-
-    @classmethod
-    def read(cls, container: Any, name: str) -> _Video:
-        """Reads the packets of the first video stream. Raises `PictureError` if many are missing."""
-        stream = container.streams.video[0]
-        packets = [packet for packet in container.demux(stream) if packet.size]
-        if not packets:
-            raise PictureError(f"{name}: the clip has no frames")
-        if len(packets) < MIN_FRAME_SHARE * stream.frames:
-            raise PictureError(
-                f"{name}: truncated ({len(packets):,} of the {stream.frames:,} frames that its header declares)"
-            )
-        check_size(stream.codec_context.width, stream.codec_context.height, name)
-        return cls(packets, stream.codec_context, name, avi=container.format.name == "avi")
-
-    def __init__(self, packets: list[Any], decoder: Any, name: str, *, avi: bool) -> None:
-        self.name, self.decoder, self.packets = name, decoder, packets
-        # AVI has decoding times instead of presentation times, and some streams have no times. Their frames are counted
-        # from the start instead and assumed to be equally long.
-        self.timed = not avi and all(packet.pts is not None for packet in self.packets)
-        self.times = [packet.pts if self.timed else place for place, packet in enumerate(self.packets)]
-
-    def frames(self, count: int) -> list[Image.Image]:
-        visible = sorted(
-            (time, packet.duration or 0)
-            for time, packet in zip(self.times, self.packets, strict=True)
-            if not packet.is_discard
+def _stream_frames(container: Any, name: str, count: int) -> list[Image.Image]:
+    """Returns frames of the first video stream. Raises `PictureError` if many are missing."""
+    stream = container.streams.video[0]
+    packets = [packet for packet in container.demux(stream) if packet.size]
+    if not packets:
+        raise PictureError(f"{name}: the clip has no frames")
+    if len(packets) < MIN_FRAME_SHARE * stream.frames:
+        raise PictureError(
+            f"{name}: truncated ({len(packets):,} of the {stream.frames:,} frames that its header declares)"
         )
-        starts = [time for time, _ in visible]
-        end = starts[-1] + ((visible[-1][1] if self.timed else 1) or 1)
-        wanted = [starts[place] for place in uniform_frame_indices(starts, end, count)]
-        found = self._decode(sorted(set(wanted)))
-        return [found[time] for time in wanted]
+    check_size(stream.codec_context.width, stream.codec_context.height, name)
+    # AVI has decoding times instead of presentation times, and some streams have no times. Their frames are counted
+    # from the start instead and assumed to be equally long.
+    timed = container.format.name != "avi" and all(packet.pts is not None for packet in packets)
+    times = [packet.pts if timed else place for place, packet in enumerate(packets)]
+    visible = [(time, packet) for time, packet in zip(times, packets, strict=True) if not packet.is_discard]
+    starts = sorted(time for time, _ in visible)
+    last = max(packet.duration or 0 for time, packet in visible if time == starts[-1])
+    end = starts[-1] + ((last if timed else 1) or 1)
+    chosen = [starts[place] for place in uniform_frame_indices(starts, end, count)]
+    frames = dict(_decoded(stream.codec_context, packets, times if timed else [], sorted(set(chosen)), name))
+    return [frames[time] for time in chosen]
 
-    def _decode(self, wanted: list[int]) -> dict[int, Image.Image]:
-        """Returns a mapping from each requested time to its frame."""
-        found: dict[int, Image.Image] = {}
-        keys = [place for place, packet in enumerate(self.packets) if packet.is_keyframe] if self.timed else []
-        place, seen = 0, 0
-        while wanted:
-            key = max((place for place in keys if self.times[place] <= wanted[0]), default=0)
-            if key > place:  # skips the frames in between
-                self.decoder.flush_buffers()
-                place = key
-            if place > len(self.packets):
-                raise PictureError(f"{self.name}: damaged (cannot decode the frame at {wanted[0]})")
-            for frame in self.decoder.decode(self.packets[place] if place < len(self.packets) else None):
-                time = frame.pts if self.timed else seen
-                seen += 1
-                if time in wanted:
-                    wanted.remove(time)
-                    found[time] = _turned(frame)
-            place += 1
-        return found
+
+def _decoded(
+    decoder: Any, packets: list[Any], times: list[int], chosen: list[int], name: str
+) -> Iterator[tuple[int, Image.Image]]:
+    """Yields the frames at the chosen times in ascending order. Decodes only from the key frame before each of them.
+
+    times: the time of each packet; if empty, frames are counted instead.
+    """
+    keys = [place for place, packet in enumerate(packets) if packet.is_keyframe] if times else []
+    place, seen = 0, 0
+    while chosen:
+        key = max((place for place in keys if times[place] <= chosen[0]), default=0)
+        if key > place:  # skips the frames in between
+            decoder.flush_buffers()
+            place = key
+        if place > len(packets):
+            raise PictureError(f"{name}: damaged (cannot decode the frame at {chosen[0]})")
+        for frame in decoder.decode(packets[place] if place < len(packets) else None):
+            time = frame.pts if times else seen
+            seen += 1
+            if time in chosen:
+                chosen.remove(time)
+                yield time, _turned(frame)
+        place += 1
 
 
 def _turned(frame: Any) -> Image.Image:

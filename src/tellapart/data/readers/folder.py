@@ -13,15 +13,16 @@ formats (HEIC, SVG, …), names that continue after the suffix (``cat.jpg?w=300`
 from __future__ import annotations
 
 import os
+import posixpath
 import re
 import shlex
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from tellapart.data.caption_files import METADATA_FILES, read_metadata
 from tellapart.data.caption_values import clean_captions
-from tellapart.data.dataset import Skipped
+from tellapart.data.dataset import ReadItems, Skipped
 from tellapart.data.decode import NO_HEIC, PICTURE_SUFFIXES, UNSUPPORTED_SUFFIXES
 from tellapart.data.dropped import drop
 from tellapart.data.file_patterns import files_below, is_hidden, natural_key
@@ -31,7 +32,7 @@ from tellapart.data.path_ids import path_id
 from tellapart.data.pictures import picture_file
 from tellapart.data.reader import READERS, Reader
 from tellapart.data.record_keys import DATA_KEYS, MAY_LACK
-from tellapart.data.sidecars import lines_in, say_passed_over, say_unread, sidecars, texts_beside, without_foreign
+from tellapart.data.sidecars import lines_in, say_ignored, sidecars, texts_beside
 from tellapart.data.text_files import read_text
 from tellapart.data.video import CLIP_SUFFIXES
 from tellapart.errors import UsageError
@@ -46,7 +47,7 @@ MORE_AFTER_SUFFIX = re.compile(
 )
 
 
-def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
+def read(path: Path, options: Options) -> ReadItems:
     """Returns the items of the pictures below ``path``, or of a single picture if ``path`` is a file."""
     if options.splits:
         raise UsageError(f"{options.spec}: a folder has no splits; remove split={options.text('split')}")
@@ -55,35 +56,42 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
             f"{options.spec}: lines={lines}: expected references (each line is a caption) or one "
             "(the whole text is a caption)"
         )
-    missing = Skipped()
-    if path.is_file() and (suffix := path.suffix.lower()) in UNSUPPORTED_SUFFIXES:
-        missing.add(str(path), _unread(suffix))
-        return [], missing
-    if path.is_file():
-        neighbours = [file.name for file in files_below(path.parent, "*") if file.suffix.lower() in TEXT_SUFFIXES]
-        beside = sidecars([path.name], neighbours, TEXT_SUFFIXES)
-        return existing_items(_items(path.parent, [path.name], beside, lines, {}, missing), missing), missing
-    if not path.is_dir():
+    if not path.exists():
         raise UsageError(f"{path}: no such folder")
-    pictures, texts, lists = _walk(path, missing)
-    names, listed = sorted(pictures, key=natural_key), _metadata(path) if lists else {}
-    beside = sidecars(names, texts, TEXT_SUFFIXES)
-    used = {_stem(name) for name in (*names, *beside.values())}
-    alone = [text for text in sorted(texts, key=natural_key) if _stem(text) not in used]
-    say_unread(path, alone if beside else without_foreign(alone))
-    say_passed_over(path, texts, beside.values())
-    for archive in () if pictures else sorted(path.rglob("*.zip")):
-        missing.add(str(archive), f"an archive; run: unzip -d {shlex.quote(str(path))} {shlex.quote(str(archive))}")
+    missing, listed = Skipped(), dict[str, list[str]]()
+    if path.is_file():
+        root, inside = path.parent, [path.name]
+        texts = [file.name for file in files_below(root, "*") if file.suffix.lower() in TEXT_SUFFIXES]
+    else:
+        root, inside = path, list(_files(path, missing))
+        texts = [name for name in inside if name.lower().endswith(TEXT_SUFFIXES)]
+        if any(posixpath.basename(name) in METADATA_FILES for name in inside):
+            listed = _metadata(path)
+    pictures = sorted((name for name in inside if _is_picture(root / name, missing)), key=natural_key)
+    if path.is_file() and path.suffix.lower() not in UNSUPPORTED_SUFFIXES:  # a named file may have any other suffix
+        pictures, missing = inside, Skipped()
+    beside = sidecars(pictures, texts, TEXT_SUFFIXES)
+    if path.is_dir():
+        say_ignored(path, texts, beside.values())
+        for archive in () if pictures else sorted(path.rglob("*.zip")):
+            missing.add(str(archive), f"an archive; run: unzip -d {shlex.quote(str(path))} {shlex.quote(str(archive))}")
     for name in sorted(listed.keys() - {_composed(name) for name in pictures}):
         missing.add(str(path / name), missing_reason(path / name) or "not a supported picture format")
-    return existing_items(_items(path, names, beside, lines, listed, missing), missing), missing
+    references = _references(root, beside, lines)
+    items: dict[str, Item] = {}
+    for name in pictures:
+        # caf%E9.jpg can be the real name, or the encoding of a name that is not valid UTF-8
+        if (id_ := path_id(name)) in items:
+            missing.add(str(root / name), f"same id as {items[id_].picture.name}: '{id_}'; rename one of them")
+            continue
+        if name not in references:
+            references[name] = clean_captions(listed.get(_composed(name)), str(root / name))
+        items[id_] = Item(id_, picture_file(root / name), references[name])
+    return existing_items(items.values(), missing), missing
 
 
-def _walk(root: Path, missing: Skipped) -> tuple[list[str], set[str], bool]:
-    """Returns the paths of pictures and text files in ``root``, with forward slashes, and whether there is metadata."""
-    pictures: list[str] = []
-    texts: set[str] = set()
-    lists = False
+def _files(root: Path, missing: Skipped) -> Iterator[str]:
+    """Yields the paths in ``root`` of files that are not hidden, with forward slashes. Reports unreadable folders."""
 
     def unreadable(error: OSError) -> None:
         missing.add(str(error.filename), f"cannot read the folder: {error.strerror}")
@@ -91,32 +99,20 @@ def _walk(root: Path, missing: Skipped) -> tuple[list[str], set[str], bool]:
     for folder, below, files in os.walk(root, onerror=unreadable):
         below[:] = [name for name in below if not is_hidden(Path(name))]
         inside = Path(folder).relative_to(root)
-        for file in files:
-            suffix = Path(file).suffix.lower()
-            name = (inside / file).as_posix()
-            lists = lists or file in METADATA_FILES
-            if file.startswith("."):
-                continue
-            if suffix in WANTED:
-                pictures.append(name)
-            elif suffix in TEXT_SUFFIXES:
-                texts.add(name)
-            elif suffix in UNSUPPORTED_SUFFIXES:
-                missing.add(str(root / name), _unread(suffix))
-            elif suffix in PARTIAL_SUFFIXES and Path(_stem(file)).suffix.lower() in WANTED:
-                missing.add(str(root / name), "incomplete download")
-            elif named := MORE_AFTER_SUFFIX.fullmatch(file):
-                missing.add(str(root / name), f"the name does not end in .{named[1]}; rename it")
-    return pictures, texts, lists
+        yield from ((inside / file).as_posix() for file in files if not file.startswith("."))
 
 
-def _unread(suffix: str) -> str:
-    instead = NO_HEIC if suffix.startswith((".he", ".hif")) else "convert it to JPEG or PNG"
-    return f"{suffix[1:].upper()} is not supported: {instead}"
-
-
-def _stem(name: str) -> str:
-    return name[: -len(Path(name).suffix)]
+def _is_picture(file: Path, missing: Skipped) -> bool:
+    """Returns whether a file is a picture or clip by its name. Adds a name that almost is one to ``missing``."""
+    suffix = file.suffix.lower()
+    if suffix in UNSUPPORTED_SUFFIXES:
+        instead = NO_HEIC if suffix.startswith((".he", ".hif")) else "convert it to JPEG or PNG"
+        missing.add(str(file), f"{suffix[1:].upper()} is not supported: {instead}")
+    elif suffix in PARTIAL_SUFFIXES and Path(file.stem).suffix.lower() in WANTED:
+        missing.add(str(file), "incomplete download")
+    elif suffix not in (*WANTED, *TEXT_SUFFIXES) and (named := MORE_AFTER_SUFFIX.fullmatch(file.name)):
+        missing.add(str(file), f"the name does not end in .{named[1]}; rename it")
+    return suffix in WANTED
 
 
 def _metadata(folder: Path) -> dict[str, list[str]]:
@@ -134,47 +130,30 @@ def _composed(name: str) -> str:
     return unicodedata.normalize("NFC", name)
 
 
-def _texts(folder: Path, beside: Mapping[str, str], unread: Skipped) -> dict[str, tuple[Path, str]]:
-    """Returns the texts next to pictures, by the picture's name. Adds files that cannot be read to ``unread``."""
-    texts = {}
-    for name, text in beside.items():
-        file = folder / text
-        try:
-            texts[name] = file, read_text(file)
-        except UsageError as error:
-            unread.add(str(file), str(error).partition(": ")[2])
-    return texts
-
-
-def _items(
-    folder: Path, names: Sequence[str], beside: Mapping[str, str], lines: str,
-    listed: Mapping[str, Sequence[str]], missing: Skipped,
-) -> list[Item]:  # fmt: skip
-    """Returns the pictures with their references from text files (``beside``) or, failing that, lists (``listed``).
+def _references(root: Path, beside: Mapping[str, str], lines: str) -> dict[str, tuple[str, ...]]:
+    """Returns the references in the text files next to pictures, by the picture's name.
 
     Prints which text files cannot be read, because their pictures then have no references.
     """
-    unread = Skipped()
-    texts = _texts(folder, beside, unread)
-    if texts and not lines:
-        lines = lines_in(text for _, text in texts.values())
-    items: dict[str, Item] = {}
-    for name in names:
-        # caf%E9.jpg can be the real name, or the encoding of a name that is not valid UTF-8
-        if (id_ := path_id(name)) in items:
-            missing.add(str(folder / name), f"same id as {items[id_].picture.name}: '{id_}'; rename one of them")
-            continue
-        references = clean_captions(list(listed.get(_composed(name), ())), str(folder / name))
-        if name in texts:
-            file, text = texts[name]
-            try:
-                references = clean_captions(texts_beside(text, lines) or [""], str(file))
-            except UsageError as error:
-                unread.add(str(file), str(error).partition(": ")[2])
-        items[id_] = Item(id=id_, picture=picture_file(folder / name), references=references)
+    unread, texts, references = Skipped(), dict[str, str](), dict[str, tuple[str, ...]]()
+
+    def report(name: str, error: UsageError) -> None:
+        unread.add(str(root / beside[name]), str(error).partition(": ")[2])
+
+    for name, file in beside.items():
+        try:
+            texts[name] = read_text(root / file)
+        except UsageError as error:
+            report(name, error)
+    lines = lines or lines_in(texts.values())
+    for name, text in texts.items():
+        try:
+            references[name] = clean_captions(texts_beside(text, lines) or [""], str(root / beside[name]))
+        except UsageError as error:
+            report(name, error)
     if line := unread.line(len(beside), what="text files next to pictures cannot be read and are ignored"):
         say(line)
-    return list(items.values())
+    return references
 
 
 READERS.register(

@@ -45,7 +45,7 @@ TAR_BLOCK_BYTES = tarfile.BLOCKSIZE
 SHARD = 1 << 48  # position = shard · SHARD + byte
 LONGEST_TEXT = 1 << 20
 COMPRESSED = {b"\x1f\x8b": "gunzip", b"BZ": "bunzip2", b"\xfd7": "unxz", b"\x28\xb5": "unzstd"}
-TEXTS = (".txt", ".caption", ".json")
+TEXTS = (".txt", ".caption")
 Sample = tuple[BinaryIO, Path, list[tarfile.TarInfo]]  # an open shard, its path, and the members of a sample
 
 
@@ -113,16 +113,10 @@ def samples(file: BinaryIO, start: int = 0) -> Iterator[tuple[int, list[tarfile.
 
     Raises `tarfile.TarError` for damaged data, without yielding the last sample, which may lack some of its members.
     """
-    group: list[tarfile.TarInfo] = []
-    for member in _members(file, start):
-        if not (member.isfile() or member.islnk() or member.issym()) or is_hidden(PurePosixPath(member.name)):
-            continue
-        if group and _key(member) != _key(group[0]):
-            yield group[0].offset, group
-            group = []
-        group.append(member)
-    if group:
-        yield group[0].offset, group
+    files = (member for member in _members(file, start) if member.isfile() or member.islnk() or member.issym())
+    for _, group in groupby((each for each in files if not is_hidden(PurePosixPath(each.name))), key=_key):
+        members = list(group)
+        yield members[0].offset, members
 
 
 def _members(file: BinaryIO, start: int) -> Iterator[tarfile.TarInfo]:
@@ -163,9 +157,6 @@ def _pictures(members: Iterable[tarfile.TarInfo]) -> list[tarfile.TarInfo]:
 
 def _item(file: BinaryIO, shard: Path, members: list[tarfile.TarInfo]) -> Item:
     """Returns the sample as an item. Raises `UsageError` if it has no picture or its texts cannot be read."""
-    by_suffix: dict[str, tarfile.TarInfo] = {}
-    for member in sorted(filter(tarfile.TarInfo.isfile, members), key=lambda member: not _is_plain(member)):
-        by_suffix.setdefault(Path(member.name).suffix.lower(), member)
     pictures = _pictures(members)
     if not pictures:
         raise UsageError("no picture in this sample")
@@ -178,9 +169,11 @@ def _item(file: BinaryIO, shard: Path, members: list[tarfile.TarInfo]) -> Item:
     if picture.issparse() or picture.size > MAX_FILE_BYTES:
         sparse = "a sparse member of " if picture.issparse() else ""
         raise UsageError(f"{sparse}{picture.size:,} bytes; expected a complete picture of at most {MAX_FILE_BYTES:,}")
-    texts = {suffix: _text(file, by_suffix[suffix]) for suffix in TEXTS if suffix in by_suffix}
-    record = _record(texts.pop(".json", "{}"))
-    plain = [line for text in texts.values() for line in text.splitlines() if line.strip()]
+    files = sorted(filter(tarfile.TarInfo.isfile, reversed(members)), key=_is_plain)  # the last one takes precedence
+    by_suffix = {Path(member.name).suffix.lower(): member for member in files}
+    texts = [_text(file, by_suffix[suffix]) for suffix in TEXTS if suffix in by_suffix]
+    record = _record(_text(file, by_suffix[".json"])) if ".json" in by_suffix else {}
+    plain = [line for text in texts for line in text.splitlines() if line.strip()]
     said = [record[key] for key in text_keys(DATA_KEYS, record)] or ([""] if texts else [])
     references = clean_captions(plain, ".txt") if plain else texts_of(said, ".json", record)
     split = normalize_split(str(record.get("split") or "")) or split_from_name(shard.name)
