@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from tellapart.data.decode import PICTURE_SUFFIXES, UNSUPPORTED_SUFFIXES
-from tellapart.data.reader import READERS, Reader, known_suffixes, recognize
+from tellapart.data.reader import READERS, Reader, all_readers, builtin_readers
 from tellapart.data.text_files import plain_suffix, read_json, refuse_unread
 from tellapart.data.video import CLIP_SUFFIXES
 from tellapart.errors import UsageError, nearest
@@ -22,37 +24,32 @@ def bare_kind(spec: str, body: str, kind: str) -> str:
     suffix, is_file = plain_suffix(path), path.is_file()
     if is_file:
         refuse_unread(path)
-    if is_file or any(mark in body for mark in "*{["):
-        if suffix and (by_suffix := recognize(lambda reader: suffix in reader.suffixes)):
-            return by_suffix
-        if is_file and suffix == ".json":
-            return _json_kind(path, spec)
-        if is_file:
-            raise UsageError(
-                f"{spec}: expected a picture, a folder of pictures, or one of {' '.join(known_suffixes())}"
-            )
+    if suffix and (is_file or any(mark in body for mark in "*{[")):
+        if found := _first(all_readers(), lambda reader: suffix in reader.suffixes):
+            return found
+        if suffix == ".json" and is_file:
+            content = read_json(path)
+            if found := _first(all_readers(), lambda reader: bool(reader.json_layout and reader.json_layout(content))):
+                return found
+            raise UsageError(f"{spec}: the layout of this JSON file is ambiguous; use coco:{spec} or karpathy:{spec}")
+    if is_file:
+        known = " ".join(suffix for reader in all_readers() for suffix in reader.suffixes)
+        raise UsageError(f"{spec}: expected a picture, a folder of pictures, or one of {known}")
     if len(kind) > 1 and "/" not in kind:
         raise UsageError(f"{spec}: unknown kind of data '{kind}'{nearest(kind, READERS)}")
-    kinds = ", ".join(sorted(READERS))
-    raise UsageError(f"{spec}: no such file or folder{_similar_path(path)} (or use kind:path; kinds: {kinds})")
-
-
-def _similar_path(path: Path) -> str:
-    """Returns ``; did you mean 'photos'?`` for a similar name in the same folder, or "" if there is none."""
-    try:
+    similar = ""
+    with contextlib.suppress(OSError, ValueError):
         names = [file.name for file in path.parent.iterdir() if not file.name.startswith(".")]
-    except (OSError, ValueError):
-        return ""
-    close = difflib.get_close_matches(path.name, names, n=1)
-    return f"; did you mean '{path.parent / close[0]}'?" if close else ""
+        similar = "".join(
+            f"; did you mean '{path.parent / name}'?" for name in difflib.get_close_matches(path.name, names, n=1)
+        )
+    kinds = ", ".join(sorted(READERS))
+    raise UsageError(f"{spec}: no such file or folder{similar} (or use kind:path; kinds: {kinds})")
 
 
-def _json_kind(path: Path, spec: str) -> str:
-    """Infers the kind of a JSON file from its content."""
-    content = read_json(path)
-    if found := recognize(lambda reader: reader.json_layout is not None and reader.json_layout(content)):
-        return found
-    raise UsageError(f"{spec}: the layout of this JSON file is ambiguous; use coco:{spec} or karpathy:{spec}")
+def _first(readers: Iterable[Reader], fits: Callable[[Reader], bool]) -> str:
+    """Returns the name of the first reader that fits, or "" if none does."""
+    return next((reader.name for reader in readers if fits(reader)), "")
 
 
 def _folder_kind(folder: Path) -> str:
@@ -61,7 +58,7 @@ def _folder_kind(folder: Path) -> str:
     def has_marker(reader: Reader) -> bool:
         return any((folder / name).is_file() for name in reader.folder_markers)
 
-    if found := recognize(has_marker, plugins=False):
+    if found := _first(builtin_readers(), has_marker):
         return found
     try:
         names = {file.name for file in folder.iterdir()}
@@ -73,8 +70,9 @@ def _folder_kind(folder: Path) -> str:
         return "folder"
     if {f"{stem}.tar" for stem in stems} & names:  # or in 00000.tar
         return "webdataset"
-    return recognize(lambda reader: has_marker(reader) or bool(suffixes & {*reader.folder_suffixes})) or "folder"
+    return _first(all_readers(), lambda each: has_marker(each) or bool(suffixes & {*each.folder_suffixes})) or "folder"
 
 
 def is_picture(path: Path) -> bool:
+    """Returns whether a path is a file that is named like a picture or clip."""
     return path.suffix.lower() in PICTURE_SUFFIXES | CLIP_SUFFIXES | UNSUPPORTED_SUFFIXES and path.is_file()

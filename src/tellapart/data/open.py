@@ -26,20 +26,18 @@ MAX_SHOWN = 3  # maximum number of folders listed in a message
 
 def open_data(spec: str) -> Dataset:
     """Opens the data set that ``spec`` describes, such as ``coco:val.json?limit=100`` (see `tellapart.data`)."""
-    found = expanded([spec])
-    return _open(spec) if found == [spec] else _parts(found, spec)
+    specs = expanded([spec])
+    return _open(spec) if specs == [spec] else _parts(specs, spec)
 
 
 def expanded(specs: Sequence[str]) -> list[str]:
     """Replaces each pattern of picture files ('photos/*.jpg') with the matching files, in order."""
-    return [each for spec in specs for each in (_pictures_like(spec) or [spec])]
-
-
-def _pictures_like(spec: str) -> list[str]:
-    if not any(mark in spec for mark in "*?[") or Path(spec).exists():
-        return []
-    found = sorted(glob.glob(str(Path(spec).expanduser()), recursive=True))  # noqa: PTH207 (Path.glob takes no "/…")
-    return found if any(is_picture(Path(each)) for each in found) else []
+    found = []
+    for spec in specs:
+        pattern = str(Path(spec).expanduser()) if any(mark in spec for mark in "*?[") else ""
+        files = [] if not pattern or Path(spec).exists() else sorted(glob.glob(pattern, recursive=True))  # noqa: PTH207
+        found += files if any(is_picture(Path(file)) for file in files) else [spec]
+    return found
 
 
 def _open(spec: str, empty_part: bool = False) -> Dataset:
@@ -51,7 +49,7 @@ def _open(spec: str, empty_part: bool = False) -> Dataset:
     if "limit" in options.values:
         items = items[: options.integer("limit", 0, least=1)]
     if not len(items) and not (empty_part and "part" in options.values):
-        raise UsageError(_nothing(spec, kind, options, missing))
+        raise UsageError(f"{spec}: no {_nothing(kind, options, missing)}")
     if prompt := options.text("describe").strip():
         items = Changed(items, partial(described, prompt=prompt))
     return Dataset(spec, items, missing)
@@ -75,13 +73,13 @@ def _parts(specs: Sequence[str], typed: str) -> Dataset:
     items: list[Item] = []
     missing = Skipped()
     for spec in specs:
-        part = _open(spec, empty_part=True)
-        bare = Path(spec).expanduser()
-        folder = Path(spec if bare.exists() else split_query(spec)[0])
-        for item in part:
-            if folder.expanduser().is_dir():
-                item = replace(item, id=(folder / item.id).as_posix())
-            items.append(replace(item, id=Path(spec).as_posix()) if is_picture(bare) else item)
+        part, path = _open(spec, empty_part=True), Path(split_query(spec)[0])
+        if is_picture(Path(spec).expanduser()):
+            items += (replace(item, id=Path(spec).as_posix()) for item in part)
+        elif path.expanduser().is_dir():
+            items += (replace(item, id=(path / item.id).as_posix()) for item in part)
+        else:
+            items += part
         missing.extend(part.missing)
     if not items:
         raise UsageError(f"{typed}: these parts contain no items; pass more pictures, or use fewer parts")
@@ -89,14 +87,14 @@ def _parts(specs: Sequence[str], typed: str) -> Dataset:
     return Dataset(typed, items, missing)
 
 
-def _nothing(spec: str, kind: str, options: Options, missing: Skipped) -> str:
-    left_out = missing.line(len(missing), what="were skipped", shown=2)
-    if left_out and "images" in READERS[kind].keys and "images" not in options.values:
-        folders = dict.fromkeys(short_name(str(Path(name).parent)) for name, _ in missing if "/" in name)
-        looked = f"; searched in {', '.join(list(folders)[:MAX_SHOWN])}" if folders else ""
-        return f"{spec}: no items; {left_out}{looked}; if the pictures are in another folder, add images=FOLDER"
-    if left_out:
-        return f"{spec}: no items; {left_out}"
-    if kind == "folder":
-        return f"{spec}: no pictures in this folder (supported: {' '.join(sorted(PICTURE_SUFFIXES))})"
-    return f"{spec}: no items"
+def _nothing(kind: str, options: Options, missing: Skipped) -> str:
+    """Returns what a data set has none of, and why."""
+    if not missing:
+        formats = f"pictures in this folder (supported: {' '.join(sorted(PICTURE_SUFFIXES))})"
+        return formats if kind == "folder" else "items"
+    why = f"items; {missing.line(len(missing), what='were skipped', shown=2)}"
+    if "images" not in READERS[kind].keys or "images" in options.values:
+        return why
+    folders = dict.fromkeys(short_name(str(Path(name).parent)) for name, _ in missing if "/" in name)
+    looked = f"; searched in {', '.join(list(folders)[:MAX_SHOWN])}" if folders else ""
+    return f"{why}{looked}; if the pictures are in another folder, add images=FOLDER"

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -68,25 +67,16 @@ COMMON_KEYS: Mapping[str, str] = {
 IMAGES = {"images": "folder of the pictures; default: where the layout usually stores them"}
 
 
-def recognize(fits: Callable[[Reader], bool], *, plugins: bool = True) -> str | None:
-    """Returns the first kind that fits. Loads plug-ins only if no built-in reader fits."""
-    readers = chain(builtin_readers(), _installed()) if plugins else builtin_readers()
-    return next((reader.name for reader in readers if fits(reader)), None)
-
-
-def known_suffixes() -> list[str]:
-    """Returns the suffixes of files whose kind can be omitted."""
-    return [suffix for reader in chain(builtin_readers(), _installed()) for suffix in reader.suffixes]
-
-
 def builtin_readers() -> Iterator[Reader]:
     """Yields the built-in readers and those that the program registered."""
-    installed = READERS.installed()
-    return (READERS.find(name) for name in sorted(READERS) if name not in installed)
+    return iter(reader for _, reader in sorted(READERS.builtin().items()))
 
 
-def _installed() -> Iterator[Reader]:
-    """Yields the readers of installed packages. Skips those that cannot be loaded, unless the user named them."""
-    for name in READERS.installed():
+def all_readers() -> Iterator[Reader]:
+    """Yields the built-in readers, then those of installed packages. Skips packages that cannot be loaded, unless the
+    user named them.
+    """
+    yield from builtin_readers()
+    for name in sorted(READERS.installed().keys() - READERS.builtin().keys()):
         with contextlib.suppress(UsageError):
             yield READERS.find(name)

@@ -17,7 +17,7 @@ def parse(spec: str) -> tuple[str, Path, Options]:
         raise UsageError(
             f"the data specification is empty; use kind:path, where kind is one of {', '.join(sorted(READERS))}"
         )
-    body, query = (spec, "") if Path(spec).exists() else split_query(spec)
+    body, query = split_query(spec)
     kind, colon, rest = body.partition(":")
     if not colon or Path(body).exists() or kind not in READERS:
         kind, rest = bare_kind(spec, body, kind if colon else ""), body
@@ -34,7 +34,7 @@ def parse(spec: str) -> tuple[str, Path, Options]:
 
 def listed(spec: str, path: Path) -> str:
     """Returns a specification of the pictures in ``spec``, from all splits, whose ids are in the list at ``path``."""
-    body, query = (spec, "") if Path(spec).exists() else split_query(spec)
+    body, query = split_query(spec)
     kept = [pair for pair in query.split("&") if pair and pair.partition("=")[0] not in _CHOOSING]
     return f"{body}?{'&'.join([*kept, f'ids={quote(str(path))}'])}"
 
@@ -43,8 +43,9 @@ _CHOOSING = ("split", "ids", "part", "limit", "only")  # keys that select items
 
 
 def split_query(spec: str) -> tuple[str, str]:
+    """Splits a specification into kind with path, and keys. The path of an existing file may contain ``?``."""
     body, mark, query = spec.rpartition("?")
-    return (body, query) if mark else (spec, "")
+    return (body, query) if mark and not Path(spec).exists() else (spec, "")
 
 
 def _values(spec: str, query: str) -> dict[str, str]:
