@@ -92,7 +92,7 @@ def test_queries_name_pictures_by_id_name_or_stem(folder: Path, tmp_path: Path) 
     path.write_text('{"image": "05.png", "captions": ["one", "two"]}\n')
     assert read_queries(path, items) == [("one", "05.png"), ("two", "05.png")]
     path.write_text('{"query": "one", "picture": "99.png"}\n')
-    with pytest.raises(UsageError, match=r"record 1: no picture '99\.png' among 12"):
+    with pytest.raises(UsageError, match=r"line 1: no picture '99\.png' among 12"):
         read_queries(path, items)
     path.write_text('{"query": "", "picture": "05.png"}\n')
     with pytest.raises(UsageError, match="expected the columns 'query' and 'picture', got"):

@@ -35,29 +35,30 @@ def align_lists(
     to consider (default: all).
     """
     lists = {key: [text] if isinstance(text, str) else list(text) for key, text in captions.items()}
-    ids = list(dict.fromkeys(known))
-    expected = len(set(needed).intersection(ids)) if needed else len(ids)
+    ids = dict.fromkeys(known)
     both = [key for key in ids if lists.get(key)]
     if not both:
         raise UsageError(
             f"{name}: none of the ids occurs in {other} (captions: {preview_ids(lists)}; {other}: "
             f"{preview_ids(ids)}); provide files with the same ids"
         )
+    expected = len(ids.keys() & set(needed)) if needed else len(ids)
     check_overlap(len(both), max(len(lists), expected), name, other, min_overlap)
-    inside = set(ids)
     each = min(len(lists[key]) for key in both)
-    more = "several" if each == 1 else f"more than {each}"
     found = {
-        f"captions do not belong to any picture in {other}": [key for key in lists if key not in inside],
+        f"captions do not belong to any picture in {other}": [key for key in lists if key not in ids],
         f"pictures in {other} have no caption": [key for key in ids if not lists.get(key)],
-        f"ids have {more} captions": [key for key, texts in lists.items() if len(texts) > each],
+        f"ids have {'several' if each == 1 else f'more than {each}'} captions": [
+            key for key, texts in lists.items() if len(texts) > each
+        ],
     }
     notes = report_problems(found, name, allow_missing)
-    if empty := [key for key in both if not all(text.strip() for text in lists[key][:each])]:
+    aligned = {key: lists[key][:each] for key in both}
+    if empty := [key for key, texts in aligned.items() if not all(map(str.strip, texts))]:
         notes.append(f"{name}: {len(empty):,} of {len(both):,} captions are empty and score 0 ({preview_ids(empty)})")
     if each > 1:
         notes.append(f"{name}: {each} captions per picture; single-caption metrics report the mean over them")
-    return {key: lists[key][:each] for key in both}, notes
+    return aligned, notes
 
 
 def check_overlap(both: int, largest: int, name: str, other: str, min_overlap: float) -> None:

@@ -58,6 +58,9 @@ class Skipped:
         more = f", and {len(self) - shown:,} more" if len(self) > shown else ""
         return f"{len(self):,} of {total:,} {what}: {some}{more}"
 
+    def __getitem__(self, index: slice) -> list[tuple[str, str]]:
+        return list(self._reasons.items())[index]
+
     def __len__(self) -> int:
         return len(self._reasons) + self._unnamed
 

@@ -77,27 +77,29 @@ class StoredPicture(ABC):
     To get both the key and the pixels, call `read` once and use its result for both.
     """
 
-    __slots__ = ("_known",)
+    __slots__ = ("_known", "_path")
 
-    def __init__(self) -> None:
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        """``path``: the file that contains the bytes."""
+        self._path = Path(path)
         self._known: tuple[tuple[int, int], str] | None = None
 
     @property
-    @abstractmethod
     def name(self) -> str:
-        """Returns the name used in messages."""
+        """Returns the name used in messages: the path as given."""
+        return str(self._path)
 
-    @abstractmethod
     def address(self) -> str:
-        """Returns the location of the bytes on this machine, unique per picture. It may contain bytes that are not
-        valid UTF-8.
+        """Returns the location of the bytes on this machine, unique per picture: the absolute path. It may contain
+        bytes that are not valid UTF-8.
         """
+        return str(self._path.absolute())
 
-    @abstractmethod
     def signature(self) -> tuple[int, int]:
-        """Returns (size in bytes, modification time in ns). The content is assumed not to change as long as the
-        signature does not.
+        """Returns (size in bytes, modification time in ns) of the file. The content is assumed not to change as long
+        as the signature does not.
         """
+        return signature_of(self._path, self.name)
 
     @abstractmethod
     def read(self) -> BytesPicture:
@@ -121,32 +123,18 @@ class StoredPicture(ABC):
 class FilePicture(StoredPicture):
     """A picture in its own file."""
 
-    __slots__ = ("path",)
-
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        super().__init__()
-        self.path = Path(path)
+    __slots__ = ()
 
     @property
-    def name(self) -> str:
-        """Returns the path as given."""
-        return str(self.path)
-
-    def address(self) -> str:
-        """Returns the absolute path."""
-        return str(self.path.absolute())
-
-    def signature(self) -> tuple[int, int]:
-        """Returns (size in bytes, modification time in ns). The content is assumed not to change as long as the
-        signature does not.
-        """
-        return signature_of(self.path, self.name)
+    def path(self) -> Path:
+        """Returns the file's path."""
+        return self._path
 
     def read(self) -> BytesPicture:
         """Reads the file's bytes. Raises `PictureError` if that fails."""
         try:
             # O_NONBLOCK, so that a pipe named .jpg is rejected below instead of blocking.
-            with open(os.open(self.path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:  # noqa: PTH123
+            with open(os.open(self._path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:  # noqa: PTH123
                 found = os.fstat(file.fileno())
                 if stat.S_ISDIR(found.st_mode):
                     raise PictureError(f"{self.name}: is a folder, not a picture")
@@ -294,11 +282,11 @@ class PackedPicture(StoredPicture):
     at: distinguishes several pictures with the same ``inside``.
     """
 
-    __slots__ = ("_at", "_inside", "_load", "_path")
+    __slots__ = ("_at", "_inside", "_load")
 
     def __init__(self, path: Path, inside: str, load: Callable[[], bytes], at: str = "") -> None:
-        super().__init__()
-        self._path, self._inside, self._load, self._at = path, inside, load, at
+        super().__init__(path)
+        self._inside, self._load, self._at = inside, load, at
 
     @property
     def name(self) -> str:
@@ -307,11 +295,7 @@ class PackedPicture(StoredPicture):
 
     def address(self) -> str:
         """Returns the absolute path and the position, separated by a double slash, which no path contains."""
-        return "//".join(filter(None, (str(self._path.absolute()), self._inside, self._at)))
-
-    def signature(self) -> tuple[int, int]:
-        """Returns the signature of the file."""
-        return signature_of(self._path, self.name)
+        return "//".join(filter(None, (super().address(), self._inside, self._at)))
 
     def read(self) -> BytesPicture:
         """Reads the bytes. Raises `PictureError` if that fails."""
