@@ -19,7 +19,7 @@ def short_name(name: str) -> str:
     return name if len(name) <= MAX_NAME else f"{name[:40]}…{name[-40:]}"
 
 
-class Skipped:
+class Skipped(Sequence[tuple[str, str]]):
     """Items that were skipped, as (name, reason) pairs with unique names. Commands print `line` at the end.
 
     Keeps at most ``MAX_NAMED`` names and only counts the rest, because a third of a web corpus can be missing.
@@ -58,7 +58,11 @@ class Skipped:
         more = f", and {len(self) - shown:,} more" if len(self) > shown else ""
         return f"{len(self):,} of {total:,} {what}: {some}{more}"
 
-    def __getitem__(self, index: slice) -> list[tuple[str, str]]:
+    @overload
+    def __getitem__(self, index: int) -> tuple[str, str]: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[tuple[str, str]]: ...
+    def __getitem__(self, index: int | slice) -> tuple[str, str] | list[tuple[str, str]]:
         return list(self._reasons.items())[index]
 
     def __len__(self) -> int:
