@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,13 +15,19 @@ from PIL import Image
 from tellapart.boost.backends import open_backend
 from tellapart.data.pictures import FilePicture
 from tellapart.errors import TellapartError, UsageError
+from tellapart.evaluation.context import EvalContext
+from tellapart.evaluation.eval_inputs import EvalInputs
 from tellapart.evaluation.judges.answers import json_in, letter_in, number_in
 from tellapart.evaluation.judges.arena import arena, bradley_terry
-from tellapart.evaluation.judges.caption_qa import CANNOT, captionqa, read_choice_questions, read_questions
+from tellapart.evaluation.judges.caption_qa import read_choice_questions, read_questions
 from tellapart.evaluation.judges.judge import Judge
-from tellapart.evaluation.judges.listed_facts import checklist, dcscore
 from tellapart.evaluation.judges.prompts import read_prompt
-from tellapart.evaluation.judges.ratings import clair, rating
+from tellapart.evaluation.metrics.judges import clair, rating
+from tellapart.evaluation.metrics.judges_captionqa import CANNOT, captionqa
+from tellapart.evaluation.metrics.judges_facts import checklist_counts, dcscore_verdicts
+from tellapart.metrics.corpus_scores import Measurement
+from tellapart.metrics.slots import CaptionSlot
+from tellapart.types import Item
 
 FAST = {"base": 0.001, "cap": 0.01}
 TRUE_WORDS = ("dog", "grass", "ball")
@@ -29,6 +36,22 @@ TRUE_WORDS = ("dog", "grass", "ball")
 def judge_of(server: JudgeServer, folder: Path, settings: str = "", **more: object) -> Judge:
     backend = open_backend(f"openai:org/gpt-x@{server.url}{settings}")
     return Judge(backend, folder / "judge.ledger.jsonl", retry=FAST, **more)  # type: ignore[arg-type]
+
+
+def asked(
+    judge: Judge, captions: list[str], references: list[list[str]] | None = None, picture: Any = None, **inputs: Any
+) -> tuple[EvalContext, CaptionSlot]:
+    """What a metric of a judge gets: captions of pictures "1", "2", … and the judge."""
+    ids = [str(n) for n in range(1, len(captions) + 1)]
+    items = None if picture is None else [Item(id_, picture) for id_ in ids]
+    return EvalContext(ids, items, references, inputs=EvalInputs(judge=judge, **inputs)), CaptionSlot(
+        captions, references
+    )
+
+
+def values(measured: Measurement) -> list[float]:
+    assert measured.value_N is not None
+    return [float(value) for value in measured.value_N]
 
 
 @pytest.fixture
@@ -70,8 +93,8 @@ def test_clair_and_rating(tmp_path: Path) -> None:
     with JudgeServer(by_words) as server:
         judge = judge_of(server, tmp_path)
         references = [["dog on grass", "a dog"], ["ball"]]
-        assert clair(judge, ["1", "2"], ["dog on moon", "cat"], references).tolist() == [0.4, 0.0]
-        assert rating(judge, ["1"], ["dog"], [["a dog"]]).tolist() == [7.0]
+        assert values(clair(*asked(judge, ["dog on moon", "cat"], references))) == [40.0, 0.0]
+        assert values(rating(*asked(judge, ["dog"], [["a dog"]]))) == [7.0]
         assert all(not isinstance(body["messages"][-1]["content"], list) for body in server.bodies)
 
 
@@ -106,7 +129,7 @@ def test_dcscore_by_hand(tmp_path: Path, photo: FilePicture) -> None:
     """Caption: dog, ball (true, not in the references), cat (false). References: dog, grass."""
     with JudgeServer(by_words) as server:
         judge = judge_of(server, tmp_path)
-        (found, none) = dcscore(judge, ["1", "2"], ["dog ball cat", ""], [["dog grass"]] * 2, [photo, photo])
+        (found, none) = dcscore_verdicts(*asked(judge, ["dog ball cat", ""], [["dog grass"]] * 2, photo))
     assert found is not None and (found.claims, found.correct) == (3, 2)
     # Q = 1 (dog), T = 1 (ball), O = 2
     assert (found.recalled, found.expected) == (2, 3) and found.precision == pytest.approx(2 / 3)
@@ -116,16 +139,14 @@ def test_dcscore_by_hand(tmp_path: Path, photo: FilePicture) -> None:
 def test_an_answer_is_asked_for_once_and_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     references = [["dog on grass"]] * 3
     with JudgeServer(by_words) as server:
-        first = clair(judge_of(server, tmp_path, "?in=10&out=20"), list("123"), ["dog", "cat", "dog"], references)
+        first = clair(*asked(judge_of(server, tmp_path, "?in=10&out=20"), ["dog", "cat", "dog"], references))
         assert len(server.bodies) == 2  # two captions are the same question
         said = capsys.readouterr().err
         assert "requests expected, at most 4 including retries of unusable" in said and "; cost up to " in said
         server.fails = 2
         again = judge_of(server, tmp_path)
-        assert (
-            clair(again, list("1234"), ["dog", "cat", "dog", "grass"], [*references, ["grass"]])[:3].tolist()
-            == first.tolist()
-        )
+        found = clair(*asked(again, ["dog", "cat", "dog", "grass"], [*references, ["grass"]]))
+        assert values(found)[:3] == values(first)
         assert len(server.bodies) == 5  # two failures, and one new question
     line = json.loads((tmp_path / "judge.ledger.jsonl").read_text().splitlines()[0])
     assert line["stage"] == "clair" and line["model"] == "openai:org/gpt-x"
@@ -139,19 +160,20 @@ def test_a_judge_may_abstain(tmp_path: Path) -> None:
 
     with JudgeServer(reply) as server:
         judge = judge_of(server, tmp_path)
-        found = clair(judge, ["1", "2"], ["cat", "dog"], [["dog"]] * 2)
-        assert np.isnan(found[0]) and found[1] == 0.8
+        found = values(clair(*asked(judge, ["cat", "dog"], [["dog"]] * 2)))
+        assert np.isnan(found[0]) and found[1] == 80
         assert len(server.bodies) == 3
         assert {body.get("temperature") for body in server.bodies} == {None, 0.7}, "only a second try sets it"
     assert judge.notes() == ["gpt-x abstained from 1 of 2 questions (clair)"]
 
 
 def test_a_list_of_the_wrong_length_is_asked_for_again(tmp_path: Path) -> None:
+    pytest.importorskip("HanTa")
     answers = iter(['["yes"]', '["yes", "no"]', '["yes", "perhaps"]', '["yes", "no", "no"]'])
     with JudgeServer(lambda text, shown: next(answers)) as server:
         judge = judge_of(server, tmp_path)
-        assert checklist(judge, ["1"], ["a dog"], [["dog", "red dog"]]).tolist() == [[1, 1, 0]]
-        assert np.isnan(checklist(judge, ["2"], ["a cat"], [["dog", "red dog"]])).all() and len(server.bodies) == 4
+        assert checklist_counts(*asked(judge, ["a dog"], [["a red dog"]])).tolist() == [[1, 1, 0]]
+        assert np.isnan(checklist_counts(*asked(judge, ["a cat"], [["a red dog"]]))).all() and len(server.bodies) == 4
     assert judge.notes() == ["gpt-x abstained from 1 of 2 questions (checklist)"]
 
 
@@ -159,7 +181,7 @@ def test_a_server_that_fails_is_no_abstention(tmp_path: Path) -> None:
     with JudgeServer(by_words) as server:
         server.fails = 10**6
         with pytest.raises(TellapartError, match="500"):
-            clair(judge_of(server, tmp_path), ["1"], ["dog"], [["dog"]])
+            clair(*asked(judge_of(server, tmp_path), ["dog"], [["dog"]]))
 
 
 def test_captionqa_scores_an_honest_reader(tmp_path: Path) -> None:
@@ -174,7 +196,7 @@ def test_captionqa_scores_an_honest_reader(tmp_path: Path) -> None:
         return f"The caption says it.\n{pick or cannot}"
 
     questions = {
-        "nat_001": [
+        "1": [
             {"question": "What colour is the cat?", "choices": ["gray", "red", "white", "black"], "answer": "gray"},
             {"question": "What is it on?", "choices": ["leaves", "a sofa", "snow", "a car"], "answer": "leaves"},
             {"question": "Is it asleep?", "choices": ["yes", "no"], "answer": "no"},
@@ -184,9 +206,10 @@ def test_captionqa_scores_an_honest_reader(tmp_path: Path) -> None:
     with JudgeServer(reply) as server:
         judge = judge_of(server, tmp_path)
         read = read_questions(tmp_path / "questions.json")
-        score, right = captionqa(judge, ["nat_001", "other"], ["a gray cat, no doubt awake", "-"], read)
+        context, slot = asked(judge, ["a gray cat, no doubt awake", "-"], questions=read)
+        score, right = (values(captionqa(which, context, slot)) for which in (0, 1))
     # right, cannot (1/4 + 0.05), right
-    assert score[0] == pytest.approx((1 + 0.3 + 1) / 3) and right[0] == pytest.approx(2 / 3)
+    assert score[0] == pytest.approx(100 * (1 + 0.3 + 1) / 3) and right[0] == pytest.approx(200 / 3)
     assert np.isnan(score[1])
     (tmp_path / "questions.json").write_text('{"a": [{"question": "?", "choices": ["x", "y"], "answer": "z"}]}')
     with pytest.raises(UsageError, match=": the answer 'z' about a is not one of the"):

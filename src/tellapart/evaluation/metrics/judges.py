@@ -1,18 +1,22 @@
-"""Metrics computed by an LLM judge. Their names contain the judge's name and the dates of its answers."""
+"""Metrics computed by an LLM judge, and those in which it gives a number: CLAIR, and a rating from 1 to 10.
+
+The names of all judges' metrics contain the judge's name and the dates of its answers. A value is NaN if the judge
+abstains. The prompts are our own unless ``Judge.prompts`` overrides them.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
-from tellapart.data.readers import instructions
+from tellapart.data.readers.instructions import TextPicture
 from tellapart.evaluation.context import EvalContext
-from tellapart.evaluation.facts import check_tagger
-from tellapart.evaluation.facts.by_references import claim_phrase
-from tellapart.evaluation.judges import caption_qa, listed_facts, ratings
-from tellapart.language.claim_tuples import claims_in
+from tellapart.evaluation.judges.answers import json_in, number_in
+from tellapart.evaluation.judges.judge import Question
 from tellapart.metrics.corpus_scores import PERCENT, UNBOUNDED, Measurement
 from tellapart.metrics.metric import ContextMetric
 from tellapart.metrics.metric_info import CLOSE, Candidates, MetricInfo
@@ -46,6 +50,9 @@ def _by_name() -> None:
     """Does nothing. Metrics with a check run only on request, which is right for judges because they cost money."""
 
 
+REQUEST = "Describe the following image."  # paper 1, appendix D
+CATEGORIES = ("generic", "knowledge", "roleplay", "common-sense", "fermi", "counterfactual", "writing")
+"""Categories of Vicuna's questions in paper 1's table 7. Coding and math are excluded, even from the total."""
 judge_metric = partial(metric, kind=JudgeMetric, direction="higher", group=CLOSE, check=_by_name, bounds=PERCENT)
 
 
@@ -58,8 +65,20 @@ judge_metric = partial(metric, kind=JudgeMetric, direction="higher", group=CLOSE
     prompts=("clair",),
 )
 def clair(context: EvalContext, slot: CaptionSlot) -> Measurement:
-    """Computes CLAIR × 100."""
-    return Measurement(100 * ratings.clair(context.loaded_judge, context.ids, slot.captions, slot.references or []))
+    """Computes CLAIR (Chan et al. 2023) × 100: the probability that a caption describes the same picture as its
+    references.
+    """
+    rows = zip(context.ids, slot.captions, slot.references or [], strict=True)
+    questions = [
+        Question(id_, {"candidate": f"- {caption}", "references": bullets(texts)}, partial(number_in, low=0, high=100))
+        for id_, caption, texts in rows
+    ]
+    return Measurement(np.array(context.loaded_judge.ask("clair", questions), dtype=float))
+
+
+def bullets(texts: Sequence[str]) -> str:
+    """Formats texts as a list for a prompt."""
+    return "\n".join(f"- {text}" for text in texts)
 
 
 def _first_references(method: str, context: EvalContext) -> str:
@@ -79,30 +98,40 @@ def _first_references(method: str, context: EvalContext) -> str:
     bounds=(1.0, 10.0),
 )
 def rating(context: EvalContext, slot: CaptionSlot) -> Measurement:
-    """Computes paper 1's rating, 1 to 10."""
-    judge, requests = context.loaded_judge, requests_of(context)
-    return Measurement(ratings.rating(judge, context.ids, slot.captions, slot.references or [], requests))
+    """Computes the GPT-4 rating from paper 1's appendix B, 1 to 10. As in Vicuna's evaluation, the judge treats the
+    caption and the first reference as two assistants' answers, and rates helpfulness, relevance, accuracy and detail.
+    """
+    return Measurement(np.array(_ratings("rating", partial(number_in, low=1, high=10), context, slot), dtype=float))
 
 
-def requests_of(context: EvalContext) -> list[str] | None:
-    """Returns the instructions that the captions answer, or None for ordinary captions."""
+def _ratings(prompt: str, read: Callable[[str], Any], context: EvalContext, slot: CaptionSlot) -> list[Any]:
+    """Asks for ratings of captions as answers to an instruction, which is to describe the picture, or is the text that
+    stands in place of a picture.
+    """
     pictures = [item.picture for item in context.items or ()]
-    texts = [picture.asked for picture in pictures if isinstance(picture, instructions.TextPicture)]
-    return texts if texts and len(texts) == len(pictures) else None
+    requests = [picture.asked for picture in pictures if isinstance(picture, TextPicture)]
+    if len(requests) < len(context.ids):
+        requests = [REQUEST] * len(context.ids)
+    rows = zip(context.ids, slot.captions, slot.references or [], requests, strict=True)
+    questions = [
+        Question(id_, {"request": request, "reference": texts[0], "candidate": caption}, read)
+        for id_, caption, texts, request in rows
+    ]
+    return context.loaded_judge.ask(prompt, questions)
 
 
-CATEGORIES = ("generic", "knowledge", "roleplay", "common-sense", "fermi", "counterfactual", "writing")
-"""Categories of Vicuna's questions in paper 1's table 7. Coding and math are excluded, even from the total."""
+def _both_ratings(text: str) -> list[Any] | None:
+    value = json_in(text)
+    both = [value.get(whose) for whose in ("candidate", "reference")] if isinstance(value, dict) else [None]
+    return both if all(type(each) in (int, float) and 1 <= each <= 10 for each in both) else None
 
 
 def relative_rating(category: str | None, context: EvalContext, slot: CaptionSlot) -> Measurement:
-    """Computes 100 × summed ratings of the captions / summed ratings of the references."""
-
-    def rate() -> np.ndarray:
-        judge, requests = context.loaded_judge, requests_of(context)
-        return ratings.ratings(judge, context.ids, slot.captions, slot.references or [], requests)
-
-    rating_N2 = context.once(("smile_relative", id(slot)), rate)
+    """Computes 100 × summed ratings of the captions / summed ratings of the references. The judge rates both in one
+    answer, as in Vicuna's evaluation.
+    """
+    answers = context.once(("smile_relative", id(slot)), lambda: _ratings("ratings", _both_ratings, context, slot))
+    rating_N2 = np.array([answer or (np.nan, np.nan) for answer in answers]).reshape(-1, 2)
     kinds = [getattr(item.picture, "category", "") for item in context.items or ()] or [""] * len(context.ids)
     counted_N = np.array([kind == category if category else kind not in ("coding", "math") for kind in kinds])
     value_N = np.where(counted_N, 100 * rating_N2[:, 0] / rating_N2[:, 1], np.nan)
@@ -120,98 +149,3 @@ for _category in (None, *CATEGORIES):
         prompts=("ratings",),
         bounds=UNBOUNDED,
     )(partial(relative_rating, _category))
-
-
-def dcscore(rate: str, context: EvalContext, slot: CaptionSlot) -> Measurement:
-    """Computes a component of DCScore × 100, averaged over captions."""
-    pictures = [item.picture for item in context.items or ()]
-    verdicts = context.once(
-        ("dcscore", id(slot)),
-        lambda: listed_facts.dcscore(context.loaded_judge, context.ids, slot.captions, slot.references or [], pictures),
-    )
-    return Measurement(np.array([np.nan if verdict is None else 100 * getattr(verdict, rate) for verdict in verdicts]))
-
-
-def _with_questions(method: str, context: EvalContext) -> str:
-    """Returns the signature of a metric that asks the questions of the setting ``questions``."""
-    return f"{method}|questions:{context.questions_digest}"
-
-
-def captionqa(which: int, context: EvalContext, slot: CaptionSlot) -> Measurement:
-    """Computes CaptionQA's score (``which`` = 0) or accuracy (1) × 100, averaged over pictures. Pictures are weighted
-    by their number of questions.
-    """
-    questions, judge = context.inputs.questions, context.loaded_judge
-    found = context.once(
-        ("captionqa", id(slot)),
-        lambda: caption_qa.captionqa(judge, context.ids, slot.captions, questions, context.inputs.seed),
-    )
-    weight_N = np.array([len(questions.get(id_, ())) for id_ in context.ids])
-    return Measurement(100 * found[which], weight_N=weight_N)
-
-
-def checklist(which: int, context: EvalContext, slot: CaptionSlot) -> Measurement:
-    """Checks captions against a list of the references' facts, and computes coverage (``which`` = 0) or precision (1),
-    in percent.
-
-    Pictures are weighted by the number of facts (coverage) or by the number of facts that the caption mentions
-    (precision).
-    """
-    facts = [
-        [claim_phrase(claim) for claim in claims_in(texts, context.inputs.synonyms)] for texts in slot.references or []
-    ]
-    count_N3 = context.once(
-        ("checklist", id(slot)), lambda: listed_facts.checklist(context.loaded_judge, context.ids, slot.captions, facts)
-    )
-    mentioned_N = count_N3[:, 0] + count_N3[:, 1]
-    above_N, below_N = (mentioned_N, count_N3.sum(1)) if which == 0 else (count_N3[:, 0], mentioned_N)
-    known_N = np.nan_to_num(below_N) > 0
-    value_N = np.where(known_N, 100 * above_N / np.where(known_N, below_N, 1), np.nan)
-    return Measurement(value_N, weight_N=np.where(known_N, below_N, 0.0))
-
-
-for _rate, _help in {
-    "precision": "% of a caption's information units that are true of the picture, according to a judge",
-    "recall": "% of all true units (in the references and the caption) that the caption states, according to a judge",
-    "f": "DCScore: F1 of the precision and recall of a caption's information units, according to a judge",
-}.items():
-    judge_metric(
-        "dcscore" if _rate == "f" else f"dcscore_{_rate}",
-        needs=("references", "pictures", "judge"),
-        signature=f"{_rate},mean-of-captions|recall:(Q+T)/(O+T)",
-        label="DCScore" if _rate == "f" else f"DCScore, {_rate}",
-        help=_help,
-        prompts=("dcscore_verify", "dcscore_units", "dcscore_match"),
-    )(partial(dcscore, _rate))
-captionqa_metric = partial(judge_metric, needs=("questions", "judge"), prompts=("captionqa",))
-captionqa_metric(
-    "captionqa",
-    signature=partial(_with_questions, "score|cannot-answer:1/choices+0.05|choices:shuffled"),
-    label="CaptionQA, score",
-    help="score, in %, of a judge that answers questions about the picture from the caption alone",
-)(partial(captionqa, 0))
-captionqa_metric(
-    "captionqa_accuracy",
-    signature=partial(_with_questions, "accuracy|cannot-answer:0|choices:shuffled"),
-    label="CaptionQA, accuracy",
-    help="accuracy, in %, of a judge that answers questions about the picture from the caption alone",
-)(partial(captionqa, 1))
-checklist_metric = partial(
-    judge_metric,
-    needs=("references", "judge"),
-    prompts=("checklist",),
-    check=check_tagger,
-    families=("checklist",),
-)
-checklist_metric(
-    "checklist_coverage",
-    signature="(yes+no)/all|facts:references,rules-1",
-    label="checklist, coverage",
-    help="% of the references' facts that a caption mentions, checked one by one by a judge",
-)(partial(checklist, 0))
-checklist_metric(
-    "checklist_precision",
-    signature="yes/(yes+no)|facts:references,rules-1",
-    label="checklist, precision",
-    help="of the reference facts that a caption mentions, the % that it gets right, according to a judge",
-)(partial(checklist, 1))
