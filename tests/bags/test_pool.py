@@ -12,7 +12,7 @@ from PIL import Image
 
 from tellapart.bags.hard_pool import nearest_to_targets
 from tellapart.data import open_data
-from tellapart.evaluation.candidate_files import read_candidates
+from tellapart.evaluation.file_sets import read_candidates
 
 
 def unit(rng: np.random.Generator, count: int) -> np.ndarray:

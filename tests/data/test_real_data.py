@@ -11,6 +11,7 @@ from real_data import DATA
 
 from tellapart.data import open_data
 from tellapart.data.pictures import ClipFile, sample_frames
+from tellapart.data.readers.imagecode import image_sets
 from tellapart.evaluation.file_sets import read_sets
 
 pytestmark = [
@@ -64,10 +65,12 @@ def test_imagecode_as_published_and_as_candidate_sets(tmp_path: Path) -> None:
         (tmp_path / id_).symlink_to(next((DATA / "framepairs" / "images").iterdir()))
     dataset = open_data(f"imagecode:{file}?images={tmp_path}")
     assert [item.id for item in dataset] == shown and len(dataset) + len(dataset.missing) == 10_390
+    described = {id_: text for one in image_sets(json.loads(file.read_text()), "") for id_, text in one.described.items()}
     assert {item.id: list(item.references) for item in dataset if item.references} == {
-        id_: texts for id_, texts in sets.captions.items() if id_ in shown
+        id_: [" ".join(text.split())] for id_, text in described.items() if id_ in shown
     }
-    assert (len(sets.sets), len(sets.captions)) == (1039, 2302) and {item.split for item in dataset} == {"val"}
+    assert sorted(sets.asked()) == sorted(described)
+    assert (len(sets.sets), len(described)) == (1039, 2302) and {item.split for item in dataset} == {"val"}
     assert dataset.load_image(dataset[0]) is not None
 
 

@@ -90,20 +90,18 @@ def random_pools(n: int, size: int = 100, shuffled: bool = False, seed: int = 0)
     return whole_sets(pools, f"random{size}" + (f"-shuffled{seed}" if shuffled else "-consecutive"))
 
 
-def lookalike_sets(features_ND: np.ndarray, size: int = 10, keys: Sequence[str] | None = None) -> CandidateSets:
+def lookalike_sets(features_ND: np.ndarray, size: int = 10) -> CandidateSets:
     """Returns one set per picture: the picture itself, followed by its ``size − 1`` nearest neighbours by the cosine of
     image features.
 
-    Skips copies of the target (cosine above 0.9999, or the same content key), because they cannot be distinguished from
-    it. `tellapart.features.nearest` describes how ties are broken.
+    Skips copies of the target (cosine above 0.9999), because they cannot be distinguished from it.
+    `tellapart.features.nearest` describes how ties are broken.
     """
     from tellapart.features.nearest import COPY, Exclusions, Vectors, nearest_among
 
     vectors = Vectors.of(features_ND)
     rows_N = np.arange(len(vectors))
-    content_N = rows_N if keys is None else np.unique(np.asarray(keys), return_inverse=True)[1]
-    exclusions = Exclusions(content_N, content_N, COPY)
-    near = nearest_among(vectors, vectors, size - 1, exclusions, label="look-alike sets")
+    near = nearest_among(vectors, vectors, size - 1, Exclusions(rows_N, rows_N, COPY), label="look-alike sets")
     sets = [np.concatenate([[row], near_K[near_K >= 0]]) for row, near_K in enumerate(near.rows_NK)]
     return CandidateSets(tuple(sets), rows_N, rows_N, f"lookalike{size}")
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tellapart.evaluation.file_sets import FileSets
+from tellapart.evaluation.file_sets import CandidateInputs
 from tellapart.evaluation.judges.caption_qa import ChoiceQuestion
 from tellapart.evaluation.judges.judge import Judge
 from tellapart.evaluation.options import EvalSettings
@@ -22,15 +22,6 @@ if TYPE_CHECKING:
     from tellapart.scorers import Scorer
 
 
-@dataclass(frozen=True)
-class CandidateInputs:
-    """Candidate sets from files, and the pictures in them that are only candidates because they have no caption."""
-
-    sets: Sequence[FileSets] = ()
-    items: Sequence[Item] = ()
-    notes: Sequence[str] = ()
-
-
 @dataclass(frozen=True, kw_only=True)
 class EvalInputs(EvalSettings):
     """All inputs of `tellapart.evaluation.evaluate.evaluate` except the captions. A model that is not loaded yet is
@@ -42,7 +33,7 @@ class EvalInputs(EvalSettings):
         look-alike sets that ``scorer`` mined.
     language_model: the model for perplexity.
     text_encoder: the model for BERTScore.
-    candidates: candidate sets from files (`tellapart.evaluation.candidate_files`).
+    candidates: candidate sets from files (`tellapart.evaluation.file_sets`).
     synonyms: object synonyms for CHAIR and facts.
     instances: each picture's objects in COCO's instances, for CHAIR.
     questions: CaptionQA's questions by id.
@@ -58,7 +49,7 @@ class EvalInputs(EvalSettings):
     language_model: LanguageModel | str | None = None
     text_encoder: TextEncoder | str | None = None
     query_encoder: SentenceEncoder | str | None = None
-    candidates: CandidateInputs = CandidateInputs()
+    candidates: CandidateInputs = field(default_factory=CandidateInputs)
     synonyms: Synonyms = field(default_factory=Synonyms)
     instances: Mapping[str, frozenset[str]] = field(default_factory=dict)
     judge: Judge | str | None = None

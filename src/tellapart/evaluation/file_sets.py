@@ -1,4 +1,4 @@
-"""Candidate sets from files, in one common form: bags of look-alikes, ImageCoDe sets, pairs of frames, and hard pools.
+"""Candidate sets from files (``--bags``) and pools with ``--distractors``, in one common form.
 
 | file | sets |
 |---|---|
@@ -12,9 +12,8 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,29 +21,42 @@ import numpy as np
 
 from tellapart.bags.file import Bag, read_bags
 from tellapart.bags.truematch import read_truematch
+from tellapart.data import Dataset, open_data
+from tellapart.data.caption_matching import KnownIds, match_ids
+from tellapart.data.id_lists import is_id_list
+from tellapart.data.new_pictures import beside
 from tellapart.data.readers.imagecode import image_sets, is_layout
+from tellapart.data.specification import listed
 from tellapart.data.text_files import read_text
 from tellapart.errors import UsageError
 from tellapart.evaluation.candidate_sets import CandidateSets
 from tellapart.evaluation.digests import short_digest
+from tellapart.evaluation.matching import files_of, note_of
+from tellapart.types import Item
 from tellapart.utils.listed_names import few
 from tellapart.utils.strict_json import parse_json
+
+HARD = "hard"  # the pool that contains all captioned pictures and distractors
+Ids = tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class FileSets:
     """Sets of ids under a common name.
 
-    targets: the targets in each set; None if all pictures are targets.
-    captions: human captions, if the file contains any.
-    origin: the source, for signatures.
+    targets: the targets in each set.
+    source: the file or the distractors, for signatures.
     """
 
     name: str
-    sets: list[tuple[str, ...]]
-    targets: list[tuple[str, ...]] | None = None
-    captions: dict[str, list[str]] = field(default_factory=dict)
-    origin: str = ""
+    sets: list[Ids]
+    targets: list[Ids]
+    source: str = ""
+
+    @property
+    def origin(self) -> str:
+        """Returns the source, with the number of distractors."""
+        return f"distractors:{len(self.ids()) - len(self.asked())}@{self.source}" if self.name == HARD else self.source
 
     def ids(self) -> list[str]:
         """Returns the ids of all pictures in the sets, without duplicates."""
@@ -52,17 +64,15 @@ class FileSets:
 
     def asked(self) -> list[str]:
         """Returns the ids of all targets, without duplicates."""
-        return list(dict.fromkeys(id_ for members in self.targets or self.sets for id_ in members))
+        return list(dict.fromkeys(id_ for members in self.targets for id_ in members))
+
+    def _changed(self, change: Callable[[Ids], Iterable[str]]) -> FileSets:
+        sets, targets = ([tuple(change(members)) for members in own] for own in (self.sets, self.targets))
+        return replace(self, sets=sets, targets=targets)
 
     def renamed(self, names: Mapping[str, str]) -> FileSets:
         """Returns the sets with the data's ids. ``names`` maps the file's ids to the data's."""
-
-        def own(sets: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
-            return [tuple(names.get(id_, id_) for id_ in members) for members in sets]
-
-        captions = {names.get(id_, id_): texts for id_, texts in self.captions.items()}
-        targets = None if self.targets is None else own(self.targets)
-        return replace(self, sets=own(self.sets), targets=targets, captions=captions)
+        return self._changed(lambda members: (names.get(id_, id_) for id_ in members))
 
     def without(self, ids: Collection[str]) -> FileSets:
         """Drops every set that contains any of these pictures. From a hard pool, removes only the pictures themselves.
@@ -70,101 +80,157 @@ class FileSets:
         Raises `UsageError` if no set remains.
         """
         if self.name == HARD:
-            pool, asked = ([id_ for id_ in own if id_ not in ids] for own in (self.ids(), self.asked()))
-            origin = re.sub(r"^distractors:\d+", f"distractors:{len(pool) - len(asked)}", self.origin)
-            return replace(self, sets=[tuple(pool)], targets=[tuple(asked)], origin=origin)
-        kept = [place for place, members in enumerate(self.sets) if not set(ids).intersection(members)]
+            return self._changed(lambda members: (id_ for id_ in members if id_ not in ids))
+        kept = [pair for pair in zip(self.sets, self.targets, strict=True) if not set(ids).intersection(pair[0])]
         if not kept:
             raise UsageError(f"{self.name}: no set remains, because each contains a picture that cannot be read")
-        targets = None if self.targets is None else [self.targets[place] for place in kept]
-        return replace(self, sets=[self.sets[place] for place in kept], targets=targets)
+        return replace(self, sets=[members for members, _ in kept], targets=[asked for _, asked in kept])
 
     def rows(self, row_of: Mapping[str, int]) -> CandidateSets:
         """Converts ids to rows. If pictures have no row, raises a `UsageError` that lists them."""
-        missing = [id_ for id_ in self.ids() if id_ not in row_of]
-        if missing:
+        ids = self.ids()
+        if missing := [id_ for id_ in ids if id_ not in row_of]:
             raise UsageError(
-                f"{self.name}: {len(missing):,} of {len(self.ids()):,} pictures in its sets are not in the data "
+                f"{self.name}: {len(missing):,} of {len(ids):,} pictures in its sets are not in the data "
                 f"or have no caption ({few(map(repr, missing))}); pass captions for all of them, and the data that "
                 "the sets were made from"
             )
-        asked = self.targets if self.targets is not None else self.sets
-        sets = tuple(np.array([row_of[id_] for id_ in members], dtype=np.intp) for members in self.sets)
-        set_Q = np.repeat(np.arange(len(sets)), [len(members) for members in asked])
-        target_Q = np.array([row_of[id_] for members in asked for id_ in members], dtype=np.intp)
-        return CandidateSets(sets, set_Q, target_Q, self.name)
+        sets, targets = (
+            [np.array([row_of[id_] for id_ in members], dtype=np.intp) for members in own]
+            for own in (self.sets, self.targets)
+        )
+        set_Q = np.repeat(np.arange(len(sets)), [len(members) for members in targets])
+        return CandidateSets(tuple(sets), set_Q, np.concatenate([*targets, np.zeros(0, np.intp)]), self.name)
+
+
+@dataclass(frozen=True)
+class CandidateInputs:
+    """Candidate sets from files, and the pictures in them that are only candidates because they have no caption."""
+
+    sets: Sequence[FileSets] = ()
+    items: Sequence[Item] = ()
+    notes: Sequence[str] = ()
 
 
 def read_sets(path: Path) -> list[FileSets]:
     """Reads sets from a file, or from a folder of TrueMatch files. Raises `UsageError` if the layout is unknown."""
-
     path = Path(path)
     if path.is_dir():
         files = sorted(file for file in path.glob("*.json") if file.stem.isdigit() and file.stem != "1")
         if not files:
             raise UsageError(f"{path}: this folder contains no 3.json, 5.json, …; pass a bags file")
-        return [given for file in files for given in _by_size(read_truematch(file), f"file:{digest(file)}")]
-    text = read_text(path)
+        return [given for file in files for given in _by_size(read_truematch(file), _digest(file))]
+    text, source = read_text(path), _digest(path)
     if path.suffix == ".jsonl" or text.lstrip().startswith('{"kind"'):
         found = read_bags(path)
-        origin = f"mined-by:{Path(found.header.scorer).name}@{found.header.fingerprint[:8]}|file:{digest(path)}"
-        return _by_size(found.bags, origin)
+        scorer = f"{Path(found.header.scorer).name}@{found.header.fingerprint[:8]}"
+        return _by_size(found.bags, f"mined-by:{scorer}|{source}")
     try:
         value = parse_json(text)
     except ValueError as error:
         raise UsageError(f"{path} is not valid JSON ({error})") from None
     if isinstance(value, list):
-        return _by_size(read_truematch(path), f"file:{digest(path)}")
+        return _by_size(read_truematch(path), source)
     if isinstance(value, dict) and "pairs" in value:
-        return _frames(path, value)
+        return _by_size(_frames(path, value), source)
     if is_layout(value):
-        return [_imagecode(path, value)]
+        each = list(image_sets(value, str(path)))  # ten pictures per set, SET/img0.jpg to SET/img9.jpg
+        return [FileSets("imagecode", [one.members for one in each], [tuple(one.described) for one in each], source)]
     raise UsageError(
         f"{path}: unknown layout of candidate sets; expected bags.jsonl, TrueMatch's 3.json, framepairs.json or "
         "ImageCoDe's JSON"
     )
 
 
-HARD = "hard"  # the pool that contains all captioned pictures and distractors
+def _digest(path: Path) -> str:
+    """Returns a hash of a file's content, for signatures."""
+    return f"file:{short_digest(path.read_bytes())}"
 
 
-def hard_pool(ids: Sequence[str], distractors: Sequence[str], origin: str) -> FileSets:
-    """Returns a pool of all captioned pictures and the given distractors. The distractors are not targets."""
-    if not distractors:
-        raise UsageError("no distractor remains, because all of them have captions to evaluate")
-    return FileSets(HARD, [(*ids, *distractors)], [tuple(ids)], origin=origin)
-
-
-def digest(path: Path) -> str:
-    """Returns an eight-digit hex hash of a file's content, for signatures."""
-    return short_digest(path.read_bytes())
-
-
-def _by_size(bags: Iterable[Bag], origin: str) -> list[FileSets]:
-    found: dict[int, list[tuple[str, ...]]] = {}
+def _by_size(bags: Iterable[Bag], source: str) -> list[FileSets]:
+    found: dict[int, list[Ids]] = {}
     for bag in bags:
         found.setdefault(len(bag), []).append(bag.ids)
-    return [FileSets(f"bag{size}", found[size], origin=origin) for size in sorted(found)]
+    return [FileSets(f"bag{size}", found[size], found[size], source) for size in sorted(found)]
 
 
-def _frames(path: Path, value: dict[str, Any]) -> list[FileSets]:
+def _frames(path: Path, value: dict[str, Any]) -> list[Bag]:
     """Returns pairs (and bags of four) of frames from one shot."""
-
     try:
         pairs = [entry["frames"] for entry in value["pairs"]]
-        rows = [tuple(map(str, frames)) for frames in (*pairs, *value.get("bags_of_4", []))]
+        return [Bag(tuple(map(str, frames))) for frames in (*pairs, *value.get("bags_of_4", []))]
     except (TypeError, KeyError):
         raise UsageError(
             f'{path}: expected a list "pairs" with entries such as {{"frames": ["a.jpg", "b.jpg"]}}'
         ) from None
-    return _by_size([Bag(row) for row in rows], f"file:{digest(path)}")
 
 
-def _imagecode(path: Path, value: Any) -> FileSets:
-    """Returns ten pictures per set, ``SET/img0.jpg`` to ``SET/img9.jpg``. Pictures that have a description are
-    targets.
+def read_bag_sets(bags: Sequence[Path], dataset: Dataset | None) -> tuple[list[FileSets], list[str]]:
+    """Reads the sets given by ``--bags``, and matches their ids to the data as for caption files. Returns the sets and
+    notes.
     """
-    found = list(image_sets(value, str(path)))
-    captions = {id_: [" ".join(text.split())] for each in found for id_, text in each.described.items()}
-    targets = [tuple(each.described) for each in found]
-    return FileSets("imagecode", [each.members for each in found], targets, captions, f"file:{digest(path)}")
+    found, notes = [own for path in bags for own in read_sets(path)], list[str]()
+    if found and dataset is not None:
+        known = KnownIds("the data", [item.id for item in dataset], files_of(dataset))
+        for place, own in enumerate(found):
+            names, how = match_ids(own.ids(), known, own.name)
+            found[place] = own.renamed(names)
+            notes += note_of(how)
+    return found, notes
+
+
+def read_candidates(
+    sets: Sequence[FileSets],
+    distractors: str | None,
+    ids: Sequence[str],
+    dataset: Dataset | None,
+    scorer: str | None,
+) -> CandidateInputs:
+    """Returns the sets given by ``--bags``, the pool with ``--distractors``, and the pictures in them that have no
+    caption.
+
+    ``distractors``: a data set, or a file that lists ids of pictures from any split of ``dataset``.
+    """
+    if not sets and distractors is None:
+        return CandidateInputs()
+    if scorer is None:
+        raise UsageError("--bags and --distractors require a scorer; add --scorer MODEL")
+    captioned, notes, kept = set(ids), list[str](), list[FileSets]()
+    others: dict[str, Item] = {item.id: item for item in dataset or ()}
+    for own in sets:
+        bare = [id_ for id_ in own.ids() if id_ not in captioned and id_ in others]
+        if dataset is not None and (lost := {id_ for id_ in bare if dataset.load_image(others[id_]) is None}):
+            own = own.without(lost)
+            notes.append(
+                f"{own.name}: {len(lost):,} pictures cannot be read, such as '{min(lost)}'; their sets are "
+                f"omitted ({len(own.sets):,} sets remain)"
+            )
+        asked = own.asked()
+        if bare := [id_ for id_ in asked if id_ not in captioned]:
+            raise UsageError(
+                f"{own.name}: {len(bare):,} of {len(asked):,} target pictures have no caption or are not in "
+                f"the data, such as '{bare[0]}'; pass captions for all of them, and the data that contain them"
+            )
+        kept.append(own)
+    named = dict.fromkeys(id_ for own in kept for id_ in own.ids() if id_ not in captioned)
+    candidates = [others[id_] for id_ in named if id_ in others]
+    if distractors is not None:
+        if (path := Path(distractors).expanduser()).suffix == ".json" and is_id_list(path):
+            if dataset is None:
+                raise UsageError(
+                    f"{distractors}: a list of ids requires the data that contain the pictures; add --data SPEC"
+                )
+            distractors = listed(dataset.spec, path)
+        pictures = open_data(distractors)
+        notes += pictures.report()
+        pool = beside(pictures, [*(others[id_] for id_ in ids if id_ in others), *candidates])
+        if not pool:
+            raise UsageError("no distractor remains, because all of them have captions to evaluate")
+        pool_ids = [item.id for item in pool]
+        source = f"{distractors},{short_digest(sorted(pool_ids))}"
+        kept.append(FileSets(HARD, [(*ids, *pool_ids)], [tuple(ids)], source))
+        candidates += pool
+    names = [own.name for own in kept]
+    if double := [name for name in names if names.count(name) > 1]:
+        raise UsageError(f"two files contain sets named {double[0]}; evaluate them one after the other")
+    return CandidateInputs(kept, candidates, notes)

@@ -12,8 +12,8 @@ import torch
 
 from tellapart.data import Skipped
 from tellapart.errors import UsageError
-from tellapart.evaluation.eval_inputs import CandidateInputs, EvalInputs
-from tellapart.evaluation.file_sets import HARD
+from tellapart.evaluation.eval_inputs import EvalInputs
+from tellapart.evaluation.file_sets import HARD, CandidateInputs
 from tellapart.evaluation.language_model import load_language_model
 from tellapart.evaluation.options import EvalOptions
 from tellapart.evaluation.sentence_encoder import load_sentence_encoder

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from tellapart.data import Dataset, open_data
 from tellapart.errors import UsageError
-from tellapart.evaluation.candidate_files import read_bag_sets, read_candidates
-from tellapart.evaluation.eval_inputs import CandidateInputs
+from tellapart.evaluation.file_sets import CandidateInputs, read_bag_sets, read_candidates
 from tellapart.models.decoding import Decoding
 from tellapart.recipe.schema import TestSet
 from tellapart.training.build import TrainingSetup, readable
