@@ -65,7 +65,9 @@ def test_imagecode_as_published_and_as_candidate_sets(tmp_path: Path) -> None:
         (tmp_path / id_).symlink_to(next((DATA / "framepairs" / "images").iterdir()))
     dataset = open_data(f"imagecode:{file}?images={tmp_path}")
     assert [item.id for item in dataset] == shown and len(dataset) + len(dataset.missing) == 10_390
-    described = {id_: text for one in image_sets(json.loads(file.read_text()), "") for id_, text in one.described.items()}
+    described = {
+        id_: text for one in image_sets(json.loads(file.read_text()), "") for id_, text in one.described.items()
+    }
     assert {item.id: list(item.references) for item in dataset if item.references} == {
         id_: [" ".join(text.split())] for id_, text in described.items() if id_ in shown
     }
