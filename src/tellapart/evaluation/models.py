@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 import torch
@@ -24,8 +23,6 @@ from tellapart.models.training_domain import warn_outside_scenes
 from tellapart.scorers import Scorer, load_scorer
 from tellapart.types import Item
 from tellapart.utils.messages import detail
-
-M = TypeVar("M")
 
 
 def load_scorers(
@@ -61,13 +58,13 @@ def readable_candidates(inputs: EvalInputs, items: Sequence[Item], scorer: Score
     given = inputs.candidates
     others = FeatureStore().readable(given.items, scorer.encoder) if given.items else []
     lost = {item.id for item in (*(inputs.items or ()), *given.items)} - {item.id for item in (*items, *others)}
-    sets = list(given.sets)
-    for place, own in enumerate(sets):
+    sets = []
+    for own in given.sets:
         if unread := sorted(lost.intersection(own.ids())):
-            sets[place] = own.without(lost)
-            members = sets[place].ids() if own.name == HARD else sets[place].sets
-            left = f"{len(members):,} {'pictures' if own.name == HARD else 'sets'} remain"
-            notes.append(f"{own.name}: {len(unread):,} pictures cannot be read, such as '{unread[0]}'; {left}")
+            own = own.without(lost)
+            left = f"{len(own.ids()):,} pictures" if own.name == HARD else f"{len(own.sets):,} sets"
+            notes.append(f"{own.name}: {len(unread):,} pictures cannot be read, such as '{unread[0]}'; {left} remain")
+        sets.append(own)
     return replace(given, sets=sets, items=others)
 
 
@@ -80,12 +77,14 @@ def load_models(options: EvalOptions, inputs: EvalInputs, notes: list[str]) -> t
     names = [name for name in (options.scorer, *others) if name is not None]
     scorers, items = load_scorers(names, inputs.items, notes, *on)
 
-    def load(model: Callable[[str, str, str], M], name: str | None) -> M | None:
-        return None if name is None else model(name, *on)
-
-    language_model = load(load_language_model, options.language_model)
-    text_encoder = load(load_text_encoder, options.bertscore)
-    query_encoder = load(load_sentence_encoder, options.query_encoder)
+    language_model, text_encoder, query_encoder = (
+        None if name is None else load(name, *on)
+        for load, name in (
+            (load_language_model, options.language_model),
+            (load_text_encoder, options.bertscore),
+            (load_sentence_encoder, options.query_encoder),
+        )
+    )
     first, features_ND = scorers[0] if scorers else (None, None)
     candidates = readable_candidates(inputs, items or (), first, notes) if first is not None else inputs.candidates
     loaded = [model.model for model in (*(s for s, _ in scorers), language_model, text_encoder, query_encoder) if model]

@@ -8,13 +8,12 @@ objects. A picture's objects are those in its references and, if COCO's instance
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from tellapart.errors import UsageError
 from tellapart.evaluation.digests import short_digest
-from tellapart.evaluation.facts.verdict import Span, Verdict
+from tellapart.evaluation.facts.verdict import Verdict
 from tellapart.language.claim_tuples import Synonyms
 
 # The CHAIR authors' rules for COCO (Rohrbach et al. 2018): two-word objects, and modifiers that are not objects
@@ -60,24 +59,8 @@ def read_synonyms(path: Path) -> Synonyms:
     rows = [[cell.strip().lower() for cell in line.split(",")] for line in text.splitlines() if line.strip()]
     if not rows or not all(row[0] for row in rows):
         raise UsageError(f"{path}: expected one object per line: the name, then its synonyms, all separated by commas")
-    found: dict[str, str] = {}
-    for row in rows:
-        for word in row:
-            if word:
-                found[word] = row[0]  # the last line wins, as in the authors' code
+    found = {word: row[0] for row in rows for word in row if word}  # the last line wins, as in the authors' code
     return Synonyms(found, f"{path.name}@{short_digest(text.encode())}")
-
-
-def two_words(synonyms: Synonyms) -> dict[str, str]:
-    """Maps two-word objects to their names: the CHAIR authors' list for COCO, and all word pairs in the file."""
-    found = {pair: pair for pair in (*_TWO_WORDS, *_pairs(synonyms.object_of))}
-    found |= {f"{kind} {animal}": animal for animal in _ANIMALS for kind in ("baby", "adult")}
-    found |= {f"passenger {vehicle}": vehicle for vehicle in _VEHICLES}
-    return found | {"bow tie": "tie", "toilet seat": "toilet", "wine glas": "wine glass"}
-
-
-def _pairs(words: Iterable[str]) -> list[str]:
-    return [word for word in words if word.count(" ") == 1]
 
 
 ABSENT = "no such object in the references"
@@ -89,59 +72,47 @@ _IRREGULAR = {
 Found = tuple[str, int, int]  # an object's name, and its position in the caption
 
 
-@dataclass
 class Chair:
-    """Computes CHAIR with one vocabulary. ``instances``: additional objects by picture id."""
+    """Computes CHAIR with one vocabulary."""
 
-    synonyms: Synonyms
-    instances: Mapping[str, frozenset[str]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        """Prepares the two-word object names."""
-        self._pairs = two_words(self.synonyms)
+    def __init__(self, synonyms: Synonyms) -> None:
+        self._object_of = synonyms.object_of
+        # The CHAIR authors' list for COCO, and all word pairs in the file.
+        self._pairs = {
+            pair: pair for pair in (*_TWO_WORDS, *(word for word in self._object_of if word.count(" ") == 1))
+        }
+        self._pairs |= {f"{kind} {animal}": animal for animal in _ANIMALS for kind in ("baby", "adult")}
+        self._pairs |= {f"passenger {vehicle}": vehicle for vehicle in _VEHICLES}
+        self._pairs |= {"bow tie": "tie", "toilet seat": "toilet", "wine glas": "wine glass"}
+        self._parts = {part for pair in self._pairs for part in pair.split()}
 
     def objects(self, text: str) -> list[Found]:
         """Returns every object mention in a text with its position, including repeats."""
         words = [(self._singular(match[0]), match.start(), match.end()) for match in _WORD.finditer(text.lower())]
         joined: list[Found] = []
-        at = 0
-        while at < len(words):
-            pair = f"{words[at][0]} {words[at + 1][0]}" if at + 1 < len(words) else ""
-            if pair in self._pairs:
-                joined.append((self._pairs[pair], words[at][1], words[at + 1][2]))
-                at += 2
-            else:
-                joined.append(words[at])
-                at += 1
-        names = {name for name, _, _ in joined}
-        if {"toilet", "seat"} <= names:  # a toilet seat is not a chair
+        while words:
+            name, start, end = words.pop(0)
+            if words and (pair := f"{name} {words[0][0]}") in self._pairs:
+                name, end = self._pairs[pair], words.pop(0)[2]
+            joined.append((name, start, end))
+        if {"toilet", "seat"} <= {name for name, _, _ in joined}:  # a toilet seat is not a chair
             joined = [found for found in joined if found[0] != "seat"]
-        known = self.synonyms.object_of
-        return [(known[name], start, end) for name, start, end in joined if name in known]
+        return [(self._object_of[name], start, end) for name, start, end in joined if name in self._object_of]
 
-    def verify(self, caption: str, references: Sequence[str], picture: str = "") -> Verdict:
-        """Verifies the objects in a caption against the picture's objects. Precision is 1 - CHAIR_i, recall is
-        coverage.
+    def verify(self, caption: str, references: Sequence[str], annotated: Collection[str] = ()) -> Verdict:
+        """Verifies the objects in a caption against the picture's objects: those in its references, and those
+        ``annotated`` in COCO's instances. Precision is 1 - CHAIR_i, recall is coverage.
         """
-        there = {name for text in references for name, _, _ in self.objects(text)}
-        there |= self.instances.get(picture, frozenset())
+        there = {*annotated, *(name for text in references for name, _, _ in self.objects(text))}
         named = self.objects(caption)
-        false: list[Span] = [(start, end, ABSENT) for name, start, end in named if name not in there]
+        false = tuple((start, end, ABSENT) for name, start, end in named if name not in there)
         recalled = len(there & {name for name, _, _ in named})
-        return Verdict(len(named), len(named) - len(false), len(there), recalled, tuple(false))
+        return Verdict(len(named), len(named) - len(false), len(there), recalled, false)
 
     def _singular(self, word: str) -> str:
         """Returns a word's singular if the vocabulary contains that form, otherwise the word unchanged."""
         forms = [word, _IRREGULAR.get(word, word)]
-        if word.endswith("ies"):
-            forms.append(word[:-3] + "y")
-        if word.endswith("es"):
-            forms.append(word[:-2])
-        if word.endswith("s") and not word.endswith("ss"):
-            forms.append(word[:-1])
-        known = self.synonyms.object_of
-        for form in forms:
-            if form in known:
-                return form
-        parts = {part for pair in self._pairs for part in pair.split()}
-        return next((form for form in forms if form in parts), word)
+        for plural, singular in (("ies", "y"), ("es", ""), ("s", "")):
+            if word.endswith(plural) and not word.endswith("ss"):
+                forms.append(word.removesuffix(plural) + singular)
+        return next((form for known in (self._object_of, self._parts) for form in forms if form in known), word)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from itertools import combinations
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +29,6 @@ from tellapart.utils.tables import table_of
 
 ELO = 400 / np.log(10)  # points for a factor of e in the odds; the mean over systems is 1,000
 MEAN = 1000.0
-_POINTS = (1.0, 0.0, 0.5)  # of the caption shown first, by the letter of the answer
-_EQUAL = 2  # the answer that two captions are equally good
 _PRIOR = 0.5  # each system gets half a win against every other system, so that an unbeaten system has a finite strength
 
 
@@ -91,34 +89,29 @@ def arena(
     """Compares each pair of systems on every picture. For identical captions, records a tie without asking."""
     if len(systems) < 2:
         raise UsageError("an arena compares at least two systems; add a second --captions FILE")
-    names = list(systems)
-    battles = [(a, b, n) for a, b in combinations(range(len(names)), 2) for n in range(len(ids))]
-    texts = list(systems.values())
-    asked = [(a, b, n) for a, b, n in battles if texts[a][n] != texts[b][n]]
+    names, texts = list(systems), list(systems.values())
+    asked = [
+        (n, a, b) for a, b in permutations(range(len(names)), 2) for n in range(len(ids)) if texts[a][n] != texts[b][n]
+    ]
     questions = [
         Question(
-            f"{ids[n]}/{names[first]}/{names[second]}",
-            {"first": texts[first][n], "second": texts[second][n]},
+            f"{ids[n]}/{names[a]}/{names[b]}",
+            {"first": texts[a][n], "second": texts[b][n]},
             partial(letter_in, options=3),
             pictures[n],
         )
-        for a, b, n in asked
-        for first, second in ((a, b), (b, a))
+        for n, a, b in asked
     ]
-    answers = judge.ask("arena", questions)
-    both = dict(zip(asked, zip(answers[::2], answers[1::2], strict=True), strict=True))
-    share_NSS = np.full((len(ids), len(names), len(names)), np.nan)  # of the first system's points; NaN: no answer
-    contradictions = abstained = 0
-    for a, b, n in battles:
-        forward, backward = both.get((a, b, n), (_EQUAL, _EQUAL))
-        if forward is None or backward is None:
-            abstained += 1
-            continue
-        agree = _POINTS[forward] + _POINTS[backward] == 1
-        contradictions += not agree
-        share_NSS[n, a, b] = _POINTS[forward] if agree else 0.5
-        share_NSS[n, b, a] = 1 - share_NSS[n, a, b]
+    point_NSS = np.full((len(ids), len(names), len(names)), 0.5)  # of the caption shown first; NaN: no answer
+    for place, answer in zip(asked, judge.ask("arena", questions), strict=True):
+        point_NSS[place] = np.nan if answer is None else (1.0, 0.0, 0.5)[answer]
+    point_NSS[:, range(len(names)), range(len(names))] = np.nan  # no system competes with itself
+    swapped_NSS = 1 - point_NSS.transpose(0, 2, 1)
+    known_NSS = ~np.isnan(point_NSS + swapped_NSS)
+    share_NSS = np.where(known_NSS, np.where(point_NSS == swapped_NSS, point_NSS, 0.5), np.nan)
     score_NSS = np.nan_to_num(share_NSS)
+    battles = len(ids) * len(names) * (len(names) - 1) // 2
+    contradictions = int((known_NSS & (point_NSS != swapped_NSS)).sum()) // 2  # each battle is there in both orders
     point_S = bradley_terry(score_NSS.sum(0))
     drawn = [
         bradley_terry(np.tensordot(weight_N, score_NSS, 1))
@@ -131,7 +124,8 @@ def arena(
     strengths = {name: Strength(*own) for name, *own in rows}
     prompt = judge.prompt("arena").signature
     signature = f"bradley-terry,elo|both-orders,contradiction:tie|{prompt}|judge:{judge.tag()}"
-    return ArenaResult(strengths, len(battles), contradictions, abstained, judge.tag(), signature, judge.notes())
+    abstained = battles - int(known_NSS.sum()) // 2
+    return ArenaResult(strengths, battles, contradictions, abstained, judge.tag(), signature, judge.notes())
 
 
 def bradley_terry(score_SS: np.ndarray) -> np.ndarray:

@@ -19,10 +19,13 @@ def by_objects(context: EvalContext, slot: CaptionSlot) -> list[Verdict]:
     """Verifies objects as CHAIR does, by comparing them with the objects in the references and, if given, in COCO's
     instances.
     """
-    chair = Chair(context.inputs.synonyms, context.inputs.instances)
-    names = iter(names_in(context.inputs.instances, context.ids, context.items))
+    chair, instances = Chair(context.inputs.synonyms), context.inputs.instances
+    names = iter(names_in(instances, context.ids, context.items))
     return each_verdict(
-        context, slot, "chair", lambda caption, references: chair.verify(caption, references, next(names))
+        context,
+        slot,
+        "chair",
+        lambda caption, references: chair.verify(caption, references, instances.get(next(names), ())),
     )
 
 
