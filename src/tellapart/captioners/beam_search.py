@@ -68,11 +68,11 @@ class BeamSearch:
         self.forces_end = self.counts_all and bool(others)
         self.stop_V = token_table(others, logits_NV)
         self.suppressed = token_ids(captioner.suppressed_tokens, device)
-        self.result_BKT = torch.full((B, K, T), captioner.stop_tokens[0], device=device)
-        score_BK = torch.full((B, K), NEVER, device=device)
-        first_BK = score_BK.clone()
-        first_BK[:, 0] = 0.0
-        self.open, self.finished = Beams(self.result_BKT.clone(), first_BK), Beams(self.result_BKT.clone(), score_BK)
+        tokens_BKT = torch.full((B, K, T), captioner.stop_tokens[0], device=device)
+        never_BK = torch.full((B, K), NEVER, device=device)
+        self.finished, self.result_BKT = Beams(tokens_BKT, never_BK), tokens_BKT.clone()
+        self.open = Beams(tokens_BKT, never_BK.clone())
+        self.open.score_BK[:, 0] = 0.0
         self.picture_N = torch.arange(B, device=device)
         self.running_N = torch.ones(B, dtype=torch.bool, device=device)
         self.beams = 1  # all K hypotheses start from the same state
