@@ -5,13 +5,12 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated
 
 import numpy as np
-import rich
 import rich.console
-import rich.table
 import typer
 
 from tellapart.cli.app import MEASURING, App
@@ -20,7 +19,7 @@ from tellapart.cli.output import show
 from tellapart.data import open_data
 from tellapart.data.caption_files import read_caption_file
 from tellapart.errors import UsageError
-from tellapart.evaluation.changes import Changes, OnlyRight, check_top, find_falls, find_only_right
+from tellapart.evaluation.changes import Changes, find_falls, find_only_right
 from tellapart.evaluation.facts import check_tagger
 from tellapart.evaluation.matching import match_files, read_references
 from tellapart.evaluation.prepare import lists_of, references_of
@@ -81,19 +80,20 @@ def changes(
     captions, texts, notes = match_files(files, read_references(references), dataset, allow_missing, 0.5)
     items = [item for item in dataset if item.id in captions["before"]]
     ids = [item.id for item in items]
-    check_top(top, len(ids))
+    if len(ids) < 2:
+        raise UsageError("CIDEr of a single picture is always 0; pass captions of at least two pictures")
     known, more = references_of(ids, items, texts)
     for note in (*notes, *more):
         say(note)
     if known is None:
         raise UsageError("CIDEr requires references, but some pictures have none; add --references")
-    by_truth = all(item.truth is not None for item in items)
-    if not by_truth:
+    judged_by = "the ground truth"
+    if any(item.truth is None for item in items):
         check_tagger()
+        judged_by = "the references; a claim that no reference makes counts as false"
     first, second = ([own[0] for own in lists_of(name, captions[name], ids)] for name in ("before", "after"))
     falls, kinds = find_falls(items, known, first, second, top)
-    retrieval: dict[str, int] = {}
-    only: list[OnlyRight] = []
+    found = Changes(len(ids), sum(kinds.values()), kinds, judged_by, falls)
     if scorer is not None:
         from tellapart.features.store import FeatureStore
         from tellapart.scorers import load_scorer
@@ -102,25 +102,23 @@ def changes(
         image_ND = np.asarray(FeatureStore().features(items, model.encoder))
         text_ND, more_ND = (model.text_features(own).cpu().numpy() for own in (first, second))
         retrieval, only = find_only_right(ids, first, second, (text_ND, more_ND, image_ND))
-    judged_by = "the ground truth" if by_truth else "the references; a claim that no reference makes counts as false"
-    found = Changes(len(ids), sum(kinds.values()), kinds, judged_by, falls, retrieval, only[:top])
-    show(found.to_json(), lambda: changes_tables(found), as_json)
+        found = replace(found, retrieval=retrieval, only_after=only[:top])
+    show(asdict(found), lambda: changes_tables(found), as_json)
 
 
 def changes_tables(found: Changes) -> rich.console.Group:
     """Formats the decreases, and the captions that only the new system gets right, for the terminal."""
     kinds = ", ".join(f"{count} {kind}" for kind, count in found.kinds.items())
     title = (
-        f"CIDEr decreases on {found.fallen:,} of {found.pictures:,} pictures: {kinds}; the largest "
-        "decreases of each kind"
+        f"CIDEr decreases on {found.fallen:,} of {found.pictures:,} pictures: {kinds}; the largest decreases of each "
+        f"kind (according to {found.judged_by})"
     )
     rows = [
-        (one.id, one.kind, f"{one.cider[0]:.0f} → {one.cider[1]:.0f}",
-         *(f"{a} → {b}" for a, b in (one.correct, one.false)), one.before, one.after)
+        (one.id, one.kind, *(f"{a:.0f} → {b:.0f}" for a, b in (one.cider, one.correct, one.false)), one.before,
+         one.after)
         for one in found.falls
     ]  # fmt: skip
-    heads = ("picture", "kind", "CIDEr", "correct", "false", "before", "after")
-    falls = table_of(heads, rows, f"{title} (according to {found.judged_by})")
+    falls = table_of(("picture", "kind", "CIDEr", "correct", "false", "before", "after"), rows, title)
     if not found.retrieval:
         return rich.console.Group(falls)
     who = ", ".join(f"{name.replace('_', ' ')} {count}" for name, count in found.retrieval.items())
@@ -161,9 +159,7 @@ def tokens(
     losses = losses_of(model, item, text, device)
     write_output(out, draw_token_losses(text, losses))
     names = ("token", "mle", "smile", "likeliest", "p")
-    shown = rich.table.Table(*names, title=f"{text} ({item.id}): loss per token in nats")
-    for word, mle, smile, likeliest, p in losses:
-        shown.add_row(word, f"{mle:.3f}", f"{smile:.3f}", likeliest, f"{p:.3f}")
     value = {"id": item.id, "caption": text, "tokens": [dict(zip(names, row, strict=True)) for row in losses]}
-    show(value, lambda: shown, as_json)
+    rows = [(word, f"{mle:.3f}", f"{smile:.3f}", likeliest, f"{p:.3f}") for word, mle, smile, likeliest, p in losses]
+    show(value, lambda: table_of(names, rows, f"{text} ({item.id}): loss per token in nats"), as_json)
     say(f"figure: {out}")

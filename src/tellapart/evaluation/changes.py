@@ -9,12 +9,11 @@ retrieves.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Literal, get_args
+from dataclasses import dataclass, field
+from typing import Literal, get_args
 
 import numpy as np
 
-from tellapart.errors import UsageError
 from tellapart.evaluation.candidate_sets import random_pools
 from tellapart.evaluation.retrieval import retrieve
 from tellapart.language.distinct_claims import judged_by_references
@@ -22,7 +21,7 @@ from tellapart.metrics.cider import cider_d
 from tellapart.scenes.truth import mark_caption
 from tellapart.scenes.world import Scene
 from tellapart.types import Item
-from tellapart.utils.progress import Progress
+from tellapart.utils.progress import track
 
 POOL = 100
 
@@ -69,11 +68,8 @@ class Changes:
     kinds: dict[str, int]
     judged_by: str
     falls: list[Fall]
-    retrieval: dict[str, int]
-    only_after: list[OnlyRight]
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+    retrieval: dict[str, int] = field(default_factory=dict)
+    only_after: list[OnlyRight] = field(default_factory=list)
 
 
 def find_falls(
@@ -85,20 +81,17 @@ def find_falls(
     The kinds are "hallucinated" (more false claims than before), "better" (no more false claims and more correct ones)
     and "equal" (all other drops).
     """
-    value_N = [100 * cider_d(texts, references)[1] for texts in (before, after)]
-    change_N = value_N[1] - value_N[0]
-    order = [int(n) for n in np.argsort(change_N, kind="stable") if change_N[n] < 0]
+    old_N, new_N = (100 * cider_d(texts, references)[1] for texts in (before, after))
+    order = [int(n) for n in np.argsort(new_N - old_N, kind="stable") if new_N[n] < old_N[n]]
     falls, kinds = [], dict.fromkeys(get_args(Kind), 0)
-    with Progress(len(order), "falls") as progress:
-        for n in order:
-            counts = [count_claims(text, items[n], references[n]) for text in (before[n], after[n])]
-            correct, false = zip(*counts, strict=True)
-            kind: Kind = "hallucinated" if false[1] > false[0] else "better" if correct[1] > correct[0] else "equal"
-            kinds[kind] += 1
-            if kinds[kind] <= top:
-                ciders = round(float(value_N[0][n]), 2), round(float(value_N[1][n]), 2)
-                falls.append(Fall(items[n].id, kind, before[n], after[n], ciders, correct, false))
-            progress.advance()
+    for n in track(order, label="falls"):
+        counts = [count_claims(text, items[n], references[n]) for text in (before[n], after[n])]
+        correct, false = zip(*counts, strict=True)
+        kind: Kind = "hallucinated" if false[1] > false[0] else "better" if correct[1] > correct[0] else "equal"
+        kinds[kind] += 1
+        if kinds[kind] <= top:
+            ciders = round(float(old_N[n]), 2), round(float(new_N[n]), 2)
+            falls.append(Fall(items[n].id, kind, before[n], after[n], ciders, correct, false))
     return falls, kinds
 
 
@@ -122,20 +115,10 @@ def find_only_right(
     features: features N×D for the earlier captions, the later captions, and the pictures.
     Ignores an incomplete last block, as paper 3 does.
     """
-    text_ND, more_ND, image_ND = features
+    *texts, image_ND = features
     sets = random_pools(len(ids), min(POOL, len(ids)))
-    hit_NS = np.stack([retrieve(sets, own_ND, image_ND).hit(1) for own_ND in (text_ND, more_ND)], axis=1)
-    asked = [n for n in range(len(ids)) if np.isfinite(hit_NS[n]).all()]
+    hit_SN = [retrieve(sets, text_ND, image_ND).hit(1) for text_ND in texts]
     names = {(1, 1): "both", (1, 0): "only_before", (0, 1): "only_after", (0, 0): "neither"}
-    by = {n: names[int(hit_NS[n, 0]), int(hit_NS[n, 1])] for n in asked}
-    counts = {name: sum(who == name for who in by.values()) for name in names.values()}
-    only = [OnlyRight(ids[n], before[n], after[n]) for n in asked if by[n] == "only_after"]
-    return counts, only
-
-
-def check_top(top: int, pictures: int) -> None:
-    """Raises `UsageError` for fewer than two pictures or if ``top`` is below 1."""
-    if pictures < 2:
-        raise UsageError("CIDEr of a single picture is always 0; pass captions of at least two pictures")
-    if top < 1:
-        raise UsageError(f"--top is {top}; expected at least 1")
+    who = [names.get(pair, "") for pair in zip(*hit_SN, strict=True)]  # "" in an incomplete block, whose hits are NaN
+    only = [OnlyRight(*row) for *row, right in zip(ids, before, after, who, strict=True) if right == "only_after"]
+    return {name: who.count(name) for name in names.values()}, only

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from tellapart.data.pictures import is_clip
-from tellapart.evaluation import candidate_sets, retrieval
-from tellapart.evaluation.candidate_sets import CandidateSets
+from tellapart.evaluation import retrieval
+from tellapart.evaluation.candidate_sets import CandidateSets, lookalike_sets, random_pools, whole_sets
 from tellapart.evaluation.clip_frames import frames_seen
 from tellapart.evaluation.digests import short_digest
 from tellapart.evaluation.eval_inputs import EvalInputs
@@ -128,14 +128,13 @@ class EvalContext:
 
         It depends neither on the order of the pictures nor on the order of a picture's references.
         """
-        pairs = zip(self.ids, self.references or (), strict=False)
-        return short_digest(sorted((id_, sorted(texts)) for id_, texts in pairs))
+        return short_digest(sorted(zip(self.ids, map(sorted, self.references or ()), strict=False)))
 
     @cached_property
     def first_references_digest(self) -> str:
         """Returns a hash of each picture's first reference by picture id, for the signatures of judges that read it."""
-        pairs = zip(self.ids, self.references or (), strict=False)
-        return short_digest(sorted((id_, texts[0]) for id_, texts in pairs))
+        firsts = (texts[0] for texts in self.references or ())
+        return short_digest(sorted(zip(self.ids, firsts, strict=False)))
 
     @cached_property
     def instances_digest(self) -> str:
@@ -147,9 +146,9 @@ class EvalContext:
     @cached_property
     def questions_digest(self) -> str:
         """Returns the number of CaptionQA questions and a hash of them, for signatures."""
-        questions = self.inputs.questions
-        rows = [(id_, [(q.question, q.choices, q.answer) for q in questions.get(id_, ())]) for id_ in sorted(self.ids)]
-        return f"{sum(len(own) for _, own in rows)},{short_digest(rows)}"
+        questions = {id_: self.inputs.questions.get(id_, ()) for id_ in sorted(self.ids)}
+        rows = [(id_, [(q.question, q.choices, q.answer) for q in own]) for id_, own in questions.items()]
+        return f"{sum(map(len, questions.values()))},{short_digest(rows)}"
 
     @property
     def images(self) -> np.ndarray:
@@ -161,19 +160,14 @@ class EvalContext:
         """Returns a protocol's candidate sets: ``random100``, ``random100-shuffled`` or ``lookalike``."""
         if self.primary is not None:
             return self.primary.sets(pools)
-        return self.once(("sets", pools), lambda: self._make_sets(pools))
-
-    def _make_sets(self, pools: str) -> CandidateSets:
         if pools in self.file_sets:
             return self.file_sets[pools]
+        count, shuffled, seed = len(self.ids), pools.endswith("-shuffled"), self.inputs.seed
         if pools == ALL_CLIPS:
-            return candidate_sets.whole_sets([range(len(self.ids))], ALL_CLIPS)
-        if pools != "lookalike":
-            return candidate_sets.random_pools(
-                len(self.ids), POOL, shuffled=pools.endswith("-shuffled"), seed=self.inputs.seed
-            )
-        # Pictures with equal content have equal features, so no keys are needed.
-        return candidate_sets.lookalike_sets(self.images, self.inputs.lookalike)
+            return self.once(("sets", pools), lambda: whole_sets([range(count)], ALL_CLIPS))
+        if pools == "lookalike":
+            return self.once(("sets", pools), lambda: lookalike_sets(self.images, self.inputs.lookalike))
+        return self.once(("sets", pools), lambda: random_pools(count, POOL, shuffled, seed))
 
     def text_features(self, slot: CaptionSlot, prefix: str = "") -> np.ndarray:
         """Returns L2-normalized features for a slot's captions, N×D."""
@@ -205,11 +199,8 @@ class EvalContext:
 
     def bertscore(self, slot: CaptionSlot) -> BERTScore:
         """Compares a slot's captions with their references and returns BERTScore's precision, recall and F1."""
-        references = slot.references or []
-        return self.once(
-            ("bertscore", id(slot)),
-            lambda: bertscore(slot.captions, references, encode=self.loaded_text_encoder.token_features),
-        )
+        encode, references = self.loaded_text_encoder.token_features, slot.references or []
+        return self.once(("bertscore", id(slot)), lambda: bertscore(slot.captions, references, encode=encode))
 
     def token_losses(self, slot: CaptionSlot) -> np.ndarray:
         """Computes each caption's summed loss under the language model and its token count, N×2."""
@@ -221,27 +212,25 @@ class EvalContext:
         def make() -> Retrieval:
             image_ND = self.candidate_ND if pools in self.file_sets else self.images
             found = retrieval.retrieve(self.sets(pools), self.text_features(slot), image_ND).first(len(self.ids))
-            mute = [row for row, text in enumerate(slot.captions) if not text.strip()]
-            return found.missed(mute) if mute else found
+            return found.missed([row for row, text in enumerate(slot.captions) if not text.strip()])
 
         return self.once(("retrieval", id(slot), pools), make)
 
     def claim_counts(self, slot: CaptionSlot) -> list[ClaimCounts]:
         """Compares a slot's captions with the ground truth of their scenes."""
-        assert self.items is not None
-        pairs = list(zip(slot.captions, self.items, strict=True))
-        return self.once(
-            ("claim counts", id(slot)),
-            lambda: [
-                truth.count_claims(caption, item.truth) for caption, item in track(pairs, label="judging captions")
-            ],
-        )
+
+        def make() -> list[ClaimCounts]:
+            pairs = list(zip(slot.captions, self.items or (), strict=True))
+            return [truth.count_claims(caption, item.truth) for caption, item in track(pairs, label="judging captions")]
+
+        return self.once(("claim counts", id(slot)), make)
 
     def scorer_name(self) -> str:
         """Returns the scorer's name and fingerprint for signatures, independent of its path."""
-        name = f"{str(self.loaded_scorer.name).rstrip('/').split('/')[-1]}@{self.loaded_scorer.encoder.fingerprint[:8]}"
-        if any(frames_seen(item, self.loaded_scorer) > 1 for item in self.items or ()):
-            name += f"|clips:mean-of-{self.loaded_scorer.frames}-frames"
+        scorer = self.loaded_scorer
+        name = f"{str(scorer.name).rstrip('/').split('/')[-1]}@{scorer.encoder.fingerprint[:8]}"
+        if any(frames_seen(item, scorer) > 1 for item in self.items or ()):
+            name += f"|clips:mean-of-{scorer.frames}-frames"
         return name + ("|long:by-sentence" if self.inputs.long_texts == "sentences" else "")
 
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from pydantic import Field, ValidationError
 
-from tellapart.errors import UsageError
+from tellapart.errors import UsageError, first_line
 from tellapart.metrics.results import Results
 from tellapart.report.gallery import Gallery, LenientModel
 from tellapart.report.training_log import TrainingLog, read_log
@@ -94,7 +94,7 @@ def read_run(path: Path) -> RunFolder:
 
 
 def _short(error: Exception) -> str:
-    if isinstance(error, ValidationError):
-        first = error.errors()[0]
-        return f"{'.'.join(map(str, first['loc'])) or 'top level'}: {first['msg']}"
-    return str(error).splitlines()[0]
+    if not isinstance(error, ValidationError):
+        return first_line(error)
+    first = error.errors()[0]
+    return f"{'.'.join(map(str, first['loc'])) or 'top level'}: {first['msg']}"
