@@ -22,7 +22,7 @@ from tellapart.features.store import FeatureStore
 from tellapart.features.views import EncodedView, make_view
 from tellapart.models.decoding import Decoding
 from tellapart.objectives.caption_log_probs import token_log_probs
-from tellapart.objectives.self_distillation import Choice, Describer
+from tellapart.objectives.self_distillation import Describer, SelfDistillation
 from tellapart.recipe.reading import check_recipe
 from tellapart.training.build import TrainingSetup
 from tellapart.training.objective import objective_of
@@ -336,9 +336,12 @@ def test_another_prompt_with_the_same_weights(captioner: Hf, folder: Path) -> No
 
 def test_descriptions_of_pictures_of_several_shapes(captioner: Hf) -> None:
     visual = captioner.encode(captioner.pixels(pictures())).detach()
-    describer = Describer(captioner, captioner, Decoding(max_tokens=7))
+    cfg = SelfDistillation.Config(
+        kind="self_distillation", decoding=Decoding(max_tokens=7), confidence=1e-9, evidence=-99.0
+    )
+    describer = Describer(captioner, captioner, cfg)
     batch = Batch([Item(str(n), None, ()) for n in range(3)], torch.arange(3), visual)
-    beliefs = describer(visual, batch, Choice(confidence=1e-9, evidence=-99.0))
+    beliefs = describer(visual, batch)
     assert len(beliefs) == 3 and all(len(one.words) == len(one.description.words) for one in beliefs)
 
 

@@ -118,7 +118,6 @@ def ratio_intervals(seed: int) -> Intervals:
     }
     draws = Draws(300, seed)
     tests = MetricTests(draws, measured, [])
-    draws.run()
     intervals = tests.intervals()
     return {name: (own.value, own.low, own.high) for name, own in intervals.items()}
 
@@ -154,7 +153,6 @@ def rare_intervals(seed: int) -> Intervals:
     for name, own in measured.items():
         draws = Draws(300, seed)
         tests = MetricTests(draws, own, [("a", "b")], bounds[name])
-        draws.run()
         found |= {f"{name}, {system}": (one.value, one.low, one.high) for system, one in tests.intervals().items()}
         found |= {f"{name}, pair": (d.value, d.low, d.high) for d in tests.differences().values()}
     for share in (0.005, 0.05, 0.2):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tellapart.metrics import bleu
+from tellapart.metrics import draws as draws_module
 from tellapart.metrics.bleu_score import bleu_of, bleu_stats
 from tellapart.metrics.corpus_scores import Measurement, Recounted, Sums, merged
 from tellapart.metrics.draws import Draws, bootstrap_weights, random_swaps
@@ -26,12 +27,6 @@ def texts(count: int = N) -> list[str]:
 
 def vocabulary(rows: list[str]):
     return lambda weight_N: len({w for row, n in zip(rows, weight_N, strict=True) if n for w in row.split()})
-
-
-def longest(rows: list[str]):
-    """A number that is not made of sums."""
-    sizes = np.array([row.count(" ") + 1.0 for row in rows])
-    return lambda weight_N: float(np.sort(np.repeat(sizes, weight_N.astype(int)))[-3:].mean())
 
 
 def corpus_bleu(rows: list[tuple[str, list[str]]]) -> Sums:
@@ -74,7 +69,6 @@ def close(found, expected) -> None:
 def drawn_tests(measured: dict[str, Measurement]) -> MetricTests:
     draws = Draws(RESAMPLES, SEED)
     found = MetricTests(draws, measured, [("a", "b")])
-    draws.run()
     return found
 
 
@@ -105,23 +99,7 @@ def test_a_side_with_fewer_captions_of_a_picture_says_them_again(references: lis
     close(found.differences()["a", "b"], plain_pair(of_slots(two), of_slots(one), pooled, N))
 
 
-@pytest.mark.parametrize("build", [longest])
-def test_what_is_not_made_of_sums_goes_the_plain_way(build) -> None:
-    rows = {name: texts() for name in "ab"}
-    found = drawn_tests({name: Measurement(None, Recounted(own, build)) for name, own in rows.items()})
-    close(found.intervals()["a"], plain_interval(build(rows["a"]), N))
-    pooled = build(rows["b"] + rows["a"])
-    close(found.differences()["a", "b"], plain_pair(build(rows["b"]), build(rows["a"]), pooled, N))
-
-
-def test_means_weights_and_abstentions_share_one_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn: list[int] = []
-
-    def counting(n: int, resamples: int, seed: int):
-        drawn.append(n)
-        return bootstrap_weights(n, resamples, seed)
-
-    monkeypatch.setattr("tellapart.metrics.intervals.bootstrap_weights", counting)
+def test_means_weights_and_abstentions() -> None:
     weight_N = RNG.integers(1, 4, N)
     means = [{name: RNG.random(N) for name in "ab"} for _ in range(4)]
     means[3]["b"][:7] = np.nan
@@ -131,8 +109,6 @@ def test_means_weights_and_abstentions_share_one_pass(monkeypatch: pytest.Monkey
         MetricTests(draws, {name: Measurement(own, weight_N=w) for name, own in values.items()}, [("a", "b")])
         for values, w in zip(means, weights, strict=True)
     ]
-    draws.run()
-    assert sorted(drawn) == [N - 7, N], "one pass for all that have equally many items"
     for values, w, test in zip(means, weights, tests, strict=True):
         share_N = np.ones(N) if w is None else w
         for name, own in values.items():
@@ -157,7 +133,7 @@ def _mean(value_N: np.ndarray, share_N: np.ndarray, weight_N: np.ndarray) -> flo
 def test_a_growing_count_is_drawn_by_halves() -> None:
     rows = texts(40)
     draws = Draws(RESAMPLES, SEED)
-    drawn_R = Estimate(draws, Recounted(rows, vocabulary, grows=True)).drawn_R
+    drawn_R = Estimate(draws, Recounted([rows], vocabulary)).drawn_R
     value = vocabulary(rows)(np.ones(40))
     assert abs(drawn_R.mean() - value) < 2 and 0 < drawn_R.std() < value / 2
 
@@ -167,9 +143,9 @@ def test_blocks_of_weights_give_the_same_numbers(monkeypatch: pytest.MonkeyPatch
     values = []
     for cells in (2_000_000, 700):
         monkeypatch.setattr("tellapart.metrics.draws._BLOCK_CELLS", cells)
+        draws_module._bootstrap_counts.cache_clear()
         draws = Draws(RESAMPLES, SEED)
         drawn = Estimate(draws, statistic)
-        draws.run()
         values.append(drawn.drawn_R)
     np.testing.assert_allclose(values[0], values[1], rtol=1e-12)
     plain = np.concatenate([statistic(block) for block in bootstrap_weights(N, RESAMPLES, SEED)])

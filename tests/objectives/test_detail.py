@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +79,7 @@ def test_each_level_learns_what_its_price_alone_would_choose_behind_its_prompt(s
     learner.model.eval()
     levels, texts = objective.levels.of(batch).tolist(), objective.captions(batch)
     assert set(levels) == {0, 1, 2}
-    choices = [replace(objective.choice, speaker=price) for price in PRICES]
+    choices = [objective.cfg.model_copy(update={"speaker": price, "detail": ()}) for price in PRICES]
     alone = [SelfDistillation(objective.describer, objective.listener, one).captions(batch) for one in choices]
     assert texts == [alone[level][b] for b, level in enumerate(levels)]
     words = [sum(len(text.split()) for text in one) for one in alone]
@@ -106,7 +105,7 @@ def test_each_level_learns_what_its_price_alone_would_choose_behind_its_prompt(s
 @pytest.mark.long
 def test_one_level_without_a_prompt_is_the_objective_as_it_is_without_levels(shipped: dict[str, Any]) -> None:
     one, setup = distilled(shipped, detail=[{"prompt": ""}])
-    plain = SelfDistillation(one.describer, one.listener, one.choice)
+    plain = SelfDistillation(one.describer, one.listener, one.cfg.model_copy(update={"detail": ()}))
     learner, batch = setup.captioner, setup.training_set().batch(0)
     learner.model.eval()
     losses = [micro_batches(each, learner, batch, 2) for each in (plain, one)]

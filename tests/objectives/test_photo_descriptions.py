@@ -6,7 +6,7 @@ import pytest
 
 from tellapart.language.phrases import Description
 from tellapart.language.words import content_words
-from tellapart.objectives.self_distillation import Belief, Choice, candidates
+from tellapart.objectives.self_distillation import Belief, candidates
 from tellapart.utils.rng import ItemSeeds
 
 # What people wrote, as a captioner with word tokens writes it; an indented line: what all its words give, if another.
@@ -157,13 +157,13 @@ TWICE = "a man in a red shirt rides a horse . a cowboy with a black hat is on a 
 
 
 def test_a_caption_is_made_of_one_sentence() -> None:
-    found = candidates(believed(TWICE), Choice(candidates=200), ItemSeeds(("one",), 3))
+    found = candidates(believed(TWICE), 200, ItemSeeds(("one",), 3))
     assert any("cowboy" in text for text in found) and any("man" in text.split() for text in found)
     assert not [text for text in found if "man" in text.split() and {"cowboy", "hat", "sand"} & set(text.split())]
 
 
 def test_a_noun_in_doubt_takes_what_is_said_of_it_along() -> None:
-    found = candidates(believed(TWICE, "shirt", "cowboy", "man"), Choice(candidates=200), ItemSeeds(("one",), 3))
+    found = candidates(believed(TWICE, "shirt", "cowboy", "man"), 200, ItemSeeds(("one",), 3))
     assert "a black hat and a brown horse and the sand" in found and "a horse" in found
     assert not [text for text in found if {"red", "thing", "in", "on"} & set(text.split())]
     description = Description("a brown dog and a man in a red hat")
@@ -174,4 +174,4 @@ def test_a_noun_in_doubt_takes_what_is_said_of_it_along() -> None:
 
 def test_nothing_that_is_believed_leaves_the_plain_caption() -> None:
     nothing = Belief(Description(TWICE), frozenset(), frozenset(), "", "a plain one")
-    assert candidates(nothing, Choice(), ItemSeeds(("one",), 3)) == ["a plain one"]
+    assert candidates(nothing, 24, ItemSeeds(("one",), 3)) == ["a plain one"]

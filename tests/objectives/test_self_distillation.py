@@ -15,12 +15,12 @@ from tellapart.errors import UsageError
 from tellapart.language.phrases import Description
 from tellapart.objectives.self_distillation import (
     Belief,
-    Choice,
     Describer,
     Listener,
     SelfDistillation,
     best,
     candidates,
+    caption_values,
     whole_words,
 )
 from tellapart.recipe.presets import objective_table
@@ -41,7 +41,7 @@ def belief_in(text: str, *unsure: str, said: tuple[str, ...] = ()) -> Belief:
 
 
 def drawn(belief: Belief, count: int = 300) -> list[str]:
-    return candidates(belief, Choice(candidates=count), ItemSeeds(("one",), 3))
+    return candidates(belief, count, ItemSeeds(("one",), 3))
 
 
 def test_candidates_say_nothing_that_is_doubted_and_keep_what_the_plain_caption_says() -> None:
@@ -73,7 +73,7 @@ def test_a_picture_of_which_nothing_is_believed_is_still_captioned() -> None:
 
 def test_a_picture_has_the_same_candidates_in_any_batch() -> None:
     belief = belief_in(SCENE)
-    assert drawn(belief) == candidates(belief, Choice(candidates=300), ItemSeeds(("zero", "one"), 3)[1:])
+    assert drawn(belief) == candidates(belief, 300, ItemSeeds(("zero", "one"), 3)[1:])
 
 
 def test_the_rent_is_for_words() -> None:
@@ -109,7 +109,7 @@ def test_the_listener_compares_a_picture_with_its_look_alikes_only() -> None:
     heard = listener.logits(rows_BM, [["r", "b", "a"], ["b"]])
     assert [tuple(one_KMC.shape) for one_KMC in heard] == [(1, 2, 3), (1, 2, 1)]
     spoken = [torch.zeros_like(one_KMC[0]) for one_KMC in heard]
-    found = [Choice(speaker=0.0).value(*both) for both in zip(heard, spoken, strict=True)]
+    found = [caption_values(*both, 0.0) for both in zip(heard, spoken, strict=True)]
     scores_K = 10 * torch.tensor([1.0, 0.0]) / 2**0.5
     torch.testing.assert_close(found[0][0], scores_K.softmax(0)[0])
     torch.testing.assert_close(found[0][2], torch.tensor(0.5))
@@ -124,17 +124,17 @@ def test_only_scorers_that_never_saw_the_picture_listen_and_the_least_sure_count
     heard = listener.logits(np.array([[0, 1], [1, 0]]), [["r", "b"], ["b"]])
     assert [len(one_KMC) for one_KMC in heard] == [2, 2]
     sure = (10 * torch.tensor([1.0, 0.0]) / 2**0.5).softmax(0)
-    value_C = Choice(speaker=0.0).value(heard[0], torch.zeros(2, 2))
+    value_C = caption_values(heard[0], torch.zeros(2, 2), 0.0)
     torch.testing.assert_close(value_C, sure[[1, 1]])  # of "r" the first is sure and the third is not
-    torch.testing.assert_close(Choice(speaker=0.0).value(heard[1], torch.zeros(2, 1)), sure[[1]])
+    torch.testing.assert_close(caption_values(heard[1], torch.zeros(2, 1), 0.0), sure[[1]])
 
 
 def test_a_word_that_the_start_finds_false_of_a_look_alike_tells_them_apart() -> None:
     heard_MC, spoken_MC = torch.zeros(1, 2, 2), torch.tensor([[-3.0, -2.0], [-9.0, -2.5]])
-    value_C = Choice(speaker=0.1, likelihood=0.5).value(heard_MC, spoken_MC)
+    value_C = caption_values(heard_MC, spoken_MC, 0.1, 0.5)
     expected = [1 / (1 + math.exp(-3.0)) - 0.3, 1 / (1 + math.exp(-0.25)) - 0.2]
     torch.testing.assert_close(value_C, torch.tensor(expected))
-    assert Choice(speaker=0.1).value(heard_MC, spoken_MC).tolist() == pytest.approx([0.5 - 0.3, 0.5 - 0.2])
+    assert caption_values(heard_MC, spoken_MC, 0.1).tolist() == pytest.approx([0.5 - 0.3, 0.5 - 0.2])
 
 
 @pytest.fixture(scope="module")
@@ -158,7 +158,7 @@ def test_what_is_learned_is_true_of_pictures_and_says_more_than_plain_captions(s
     batches = [data.batch(step) for step in range(2)]
     texts = [text for batch in batches for text in objective.captions(batch)]
     counts = [count_claims(text, item.truth) for text, item in zip(texts, data_items(batches), strict=True)]
-    plain = shipped.learner.generate(batches[0].visual, objective.describer.decoding).texts
+    plain = shipped.learner.generate(batches[0].visual, objective.cfg.decoding).texts
     assert sum(one.correct for one in counts) >= 0.97 * sum(one.claims for one in counts)
     assert np.mean([len(t.split()) for t in texts]) > np.mean([len(t.split()) for t in plain]) + 2
     assert not any(one.repetitions for one in counts)
@@ -198,7 +198,8 @@ def test_captions_are_chosen_without_gradient_and_in_full_precision(shipped: Tra
     objective, batch = objective_of(shipped), shipped.training_set().batch(0)
     assert isinstance(objective, SelfDistillation)
     plain = objective.describer.plain
-    watched = SelfDistillation(Watched(plain, plain, objective.describer.decoding), None, Choice(candidates=2))
+    cfg = SelfDistillation.Config(kind="self_distillation", decoding=objective.cfg.decoding, candidates=2)
+    watched = SelfDistillation(Watched(plain, plain, cfg), None, cfg)
     with torch.autocast("cpu", torch.bfloat16):
         assert len(watched.captions(batch)) == len(batch.rows_B) and torch.is_autocast_enabled("cpu")
     assert seen == [(False, False)]

@@ -124,8 +124,8 @@ def test_the_start_describes_behind_its_prompt_and_captions_without(flickr: Path
     assert isinstance(objective, SelfDistillation)
     asked, plain = objective.describer.asked, objective.describer.plain
     batch = setup.training_set().batch(0)
-    described = asked.generate(batch.visual, objective.describer.decoding).texts
-    short = plain.generate(batch.visual, objective.describer.decoding).texts
+    described = asked.generate(batch.visual, objective.cfg.decoding).texts
+    short = plain.generate(batch.visual, objective.cfg.decoding).texts
     assert all(" . " in text and len(text.split()) > 18 for text in described), described
     assert all(" . " not in text and not text.startswith("in this picture") for text in short), short
     assert all(" . " not in text and text for text in objective.captions(batch))

@@ -84,7 +84,6 @@ class Comparison:
         resamples.
         """
         started, results, draws = time.monotonic(), self.results, self._draws
-        draws.run()
         for key, (test, units) in self._tests.items():
             for system, interval in test.intervals().items():
                 results.systems.setdefault(system, {})[key] = interval

@@ -11,7 +11,6 @@ import numpy as np
 import torch
 
 from tellapart.captioners import Captioner
-from tellapart.language.words import Word
 from tellapart.models.training_mode import in_mode
 from tellapart.rewards.paid_words import JudgedWords, PaidWords, WordEffects
 from tellapart.rewards.speaker import Speaker
@@ -56,7 +55,7 @@ def add_word_values(
         for r, answer in enumerate(answers):
             answer["words"] = [
                 [word.start, word.end, round(float(judged.near_RW[r, w]), 3), round(float(judged.gate_RW[r, w]), 3)]
-                for w, word in _written(judged, r)
+                for w, word in judged.words.written(r)
             ]
 
 
@@ -64,9 +63,3 @@ def _judged(judge: PaidWords, speaker: Captioner, texts: list[str], batch: Batch
     tokens_RT, valid_RT = (x.to(speaker.device) for x in speaker.pad(speaker.tokenize(texts)))
     with torch.no_grad(), in_mode(speaker.model, training=False):
         return judge.judge(Rollout(tokens_RT, valid_RT, texts), batch)
-
-
-def _written(judged: JudgedWords, r: int) -> list[tuple[int, Word]]:
-    """Returns the words in a caption that the captioner's tokenizer can represent. Other words have no value."""
-    tokens = set(judged.word_RT[r].tolist())
-    return [(w, word) for w, word in enumerate(judged.found[r]) if w in tokens]

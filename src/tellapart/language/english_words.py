@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 WORD = re.compile(r"\w+(?:[-'’]\w+)*")  # keeps hyphens and contractions
+TOKEN = re.compile(rf"{WORD.pattern}|[^\w\s]+")  # a word or a run of punctuation
 
 
 def word_set(text: str) -> frozenset[str]:

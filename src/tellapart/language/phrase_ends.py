@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
-
-from tellapart.language.english_words import word_set
+from tellapart.language.english_words import TOKEN, word_set
 from tellapart.language.phrase_tokens import NUMBERS, SOFT_DETERMINERS, SOFT_PREPOSITIONS
 from tellapart.language.phrases import CONJUNCTIONS, PREPOSITIONS
 from tellapart.language.words import COLOURS, TAKE_OBJECTS, content_words
@@ -22,7 +20,7 @@ def phrase_ends(sentence: str) -> list[int]:
     words = content_words(sentence)
     kind_at = {word.end: word.kind for word in words}
     verbs = {word.start for word in words if word.kind == "verb"}
-    tokens = list(re.finditer(r"\w+(?:[-'’]\w+)*|[^\w\s]+", sentence))
+    tokens = list(TOKEN.finditer(sentence))
     ends = []
     for place in range(1, len(tokens)):
         before, token = tokens[place - 1], tokens[place]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tellapart.language.english_words import word_set
-from tellapart.language.words import RELATIONS
+from tellapart.language.english_words import TOKEN, word_set
+from tellapart.language.words import RELATIONS, Word
 
 SOFT_DETERMINERS = word_set("a an the his her their its this that these those some another other each")
 NUMBERS = word_set("two three four five six seven eight nine ten several many some few")
@@ -28,6 +29,12 @@ class Token:
     @property
     def lower(self) -> str:
         return self.text.lower()
+
+
+def caption_tokens(caption: str, words: Sequence[Word], doubted: Sequence[bool]) -> list[Token]:
+    """Splits a caption into tokens. ``doubted``: whether each of its content words, ``words``, is doubted."""
+    known = {word.start: (word.kind, doubt) for word, doubt in zip(words, doubted, strict=True)}
+    return [Token(match[0], *known.get(match.start(), ("", False)), *match.span()) for match in TOKEN.finditer(caption)]
 
 
 def split_phrases(tokens: list[Token]) -> list[list[Token]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tellapart.language.english_words import word_set
 from tellapart.language.inflection import article
@@ -35,7 +35,7 @@ _WHOLE = word_set("everything everyone scene picture")  # "and everything is on 
 _OPENING = re.compile(r"^\W*in (?:this|the) (?:picture|photo|photograph|image)\b", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Phrase:
     """A noun with the words before it, given as indices into the description's `content_words`.
 
@@ -45,7 +45,7 @@ class Phrase:
     sentence: the index of the phrase's sentence.
     """
 
-    head: int
+    head: int = -1
     modifiers: tuple[int, ...] = ()
     verb: int | None = None
     determiner: str = ""
@@ -67,18 +67,6 @@ class Phrase:
         return bool(self.link_words)
 
 
-@dataclass
-class _Begun:
-    """The part of a phrase before its noun."""
-
-    modifiers: tuple[int, ...] = ()
-    determiner: str = ""
-    amount: str = ""
-    amount_words: tuple[int, ...] = ()
-    link: str = ""
-    link_words: tuple[int, ...] = ()
-
-
 class Description:
     """A description split into phrases. ``texts`` contains its content words; methods take indices into ``texts``."""
 
@@ -96,13 +84,13 @@ class Description:
 
     def _cut(self) -> list[Phrase]:
         phrases: list[Phrase] = []
-        begun = _Begun()
+        begun = Phrase()  # the part of a phrase before its noun
         opening = _OPENING.match(self.caption)
         for number, word in enumerate(self.words):
             if opening and word.start < opening.end():
                 continue
             if number and self.sentences[number] != self.sentences[number - 1]:
-                begun = _Begun()
+                begun = Phrase()
             if word.kind == "relation":
                 begun.link, begun.link_words = self.texts[number], (number,)
             elif word.kind == "verb":
@@ -119,9 +107,9 @@ class Description:
         first = next((n for n, phrase in enumerate(phrases) if phrase.sentence == sentence), len(phrases))
         subject = _subject(phrases[first:], before)
         if subject is not None and not (phrases[first + subject].verb is not None and before[-1:] == ["and"]):
-            phrases[first + subject] = replace(phrases[first + subject], verb=number)
+            phrases[first + subject].verb = number
 
-    def _join(self, phrases: list[Phrase], begun: _Begun, number: int) -> None:
+    def _join(self, phrases: list[Phrase], begun: Phrase, number: int) -> None:
         """Sets the determiner and the link of the phrase that begins with this word."""
         begun.determiner, ahead = _determiner(self._before(number))
         if begun.link and not CONJUNCTIONS.isdisjoint(ahead):  # "runs around while others look"
@@ -130,25 +118,26 @@ class Description:
             begun.link = " ".join([begun.link, *ahead])
         elif not begun.link:
             begun.link = _preposition(ahead)
-        verb = next((n for n, phrase in enumerate(phrases) if phrase.verb == number - 1), None)
-        if verb is not None and not ahead and "," not in self._gap(number):  # "riding a wave"
-            phrases[verb] = replace(phrases[verb], verb=None)
+        acting = next((phrase for phrase in phrases if phrase.verb == number - 1), None)
+        if acting is not None and not ahead and "," not in self._gap(number):  # "riding a wave"
+            acting.verb = None
             begun.link, begun.link_words = self._verb(number - 1), (number - 1,)
 
-    def _grow(self, phrases: list[Phrase], begun: _Begun, number: int) -> _Begun:
+    def _grow(self, phrases: list[Phrase], begun: Phrase, number: int) -> Phrase:
         """Adds a word to the current phrase. If that completes the phrase, starts a new phrase."""
         word = self.words[number]
         if word.kind == "modifier" or self._is_first_colour(number):
             begun.modifiers += (number,)
             return begun
         if not self.caption[word.end :].startswith(" of "):
-            phrases.append(Phrase(head=number, sentence=self.sentences[number], **vars(begun)))
-            return _Begun()
+            begun.head, begun.sentence = number, self.sentences[number]
+            phrases.append(begun)
+            return Phrase()
         if begun.modifiers and self.texts[number] in _SIDES:  # "a black dog left of a cat"
-            *modifiers, head = begun.modifiers
-            begun.modifiers = tuple(modifiers)
-            phrases.append(Phrase(head=head, sentence=self.sentences[number], **vars(begun)))
-            return _Begun(link=f"{self.texts[number]} of", link_words=(number,))
+            *modifiers, begun.head = begun.modifiers
+            begun.modifiers, begun.sentence = tuple(modifiers), self.sentences[number]
+            phrases.append(begun)
+            return Phrase(link=f"{self.texts[number]} of", link_words=(number,))
         words = (*begun.modifiers, number)
         begun.modifiers = ()
         if begun.determiner in ARTICLES:

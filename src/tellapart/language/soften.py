@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from tellapart.language.english_words import WORD, word_set
@@ -13,6 +12,7 @@ from tellapart.language.phrase_tokens import (
     SOFT_DETERMINERS,
     SOFT_PREPOSITIONS,
     Token,
+    caption_tokens,
     split_phrases,
 )
 from tellapart.language.phrases import ARTICLES
@@ -35,7 +35,10 @@ def soften(caption: str, doubted: Sequence[bool]) -> str:
     """
     if not any(doubted):
         return caption
-    tokens = _of_phrases(_tokens(caption, doubted))
+    tokens = caption_tokens(caption, content_words(caption), doubted)
+    for token in tokens:
+        token.doubted = token.doubted and token.lower not in _GENERAL
+    tokens = _of_phrases(tokens)
     kept: list[Token] = []
     for place, phrase in enumerate(split_phrases(tokens)):
         claims = [token for token in phrase if token.kind and token.kind != "relation"]
@@ -44,16 +47,6 @@ def soften(caption: str, doubted: Sequence[bool]) -> str:
         kept += _soften_phrase(phrase)
     text, stop = _joined(kept), caption.rstrip()[-1:]
     return text + stop if stop in ".!?" and not text.endswith(stop) else text
-
-
-def _tokens(caption: str, doubted: Sequence[bool]) -> list[Token]:
-    words = {word.start: (word, doubt) for word, doubt in zip(content_words(caption), doubted, strict=True)}
-    tokens = []
-    for match in re.finditer(r"\w+(?:[-'’]\w+)*|[^\w\s]+", caption):
-        word, doubt = words.get(match.start(), (None, False))
-        general = match.group().lower() in _GENERAL
-        tokens.append(Token(match.group(), word.kind if word else "", doubt and not general))
-    return tokens
 
 
 def _of_phrases(tokens: list[Token]) -> list[Token]:

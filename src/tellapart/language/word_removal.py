@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from tellapart.language.english_words import WORD, word_set
 from tellapart.language.inflection import article, singular
-from tellapart.language.phrase_tokens import SOFT_AUXILIARIES, SOFT_PREPOSITIONS, Token, split_phrases
+from tellapart.language.phrase_tokens import SOFT_AUXILIARIES, SOFT_PREPOSITIONS, Token, caption_tokens, split_phrases
 from tellapart.language.phrases import ARTICLES, DETERMINERS, PLACES, PREPOSITIONS
 from tellapart.language.sentences import sentences
 from tellapart.language.words import COLOURS, COPULAS, Word, content_words, is_participle
@@ -86,7 +86,7 @@ def _without_words(sentence: str, left_out: Set[str], subject: str, sequences: S
     out = [word.start in starts for word in words]
     if not any(out):
         return sentence
-    phrases = _places_joined(split_phrases(_colours_joined(_placed_tokens(sentence, words, out))))
+    phrases = _places_joined(split_phrases(_colours_joined(caption_tokens(sentence, words, out))))
     dropped: set[int] = set()
     for place in range(len(phrases) - 1, 0, -1):
         claims = [token for token in phrases[place] if token.kind and token.kind != "relation"]
@@ -107,12 +107,6 @@ def _without_words(sentence: str, left_out: Set[str], subject: str, sequences: S
         kept += phrase
     text, stop = _spelled(kept, sentence), sentence[-1:]
     return text + stop if stop in ".!?" and text and text[-1] not in ".!?" else text
-
-
-def _placed_tokens(sentence: str, words: Sequence[Word], out: Sequence[bool]) -> list[Token]:
-    known = {word.start: (word.kind, left) for word, left in zip(words, out, strict=True)}
-    found = re.finditer(r"\w+(?:[-'’]\w+)*|[^\w\s]+", sentence)
-    return [Token(match[0], *known.get(match.start(), ("", False)), *match.span()) for match in found]
 
 
 def _colours_joined(tokens: list[Token]) -> list[Token]:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -48,30 +48,25 @@ class Sums:
 
 @dataclass(frozen=True, eq=False)
 class Recounted:
-    """A score over N items that is not a function of sums. It is computed as ``build(rows)(weight_N)``, with one row
-    per item.
+    """A count over N items that grows with N, like that of distinct words. It is computed as
+    ``build(rows)(weight_N)``, with one row per item.
 
-    grows: whether the score grows with N, like a count of distinct words. Since resamples repeat items, the variance of
-        such a score across resamples differs from its variance across new items, so disjoint halves are drawn instead.
-    more: rows for the items' additional captions. The score is averaged over all captions.
+    Since resamples repeat items, the variance of such a count across resamples differs from its variance across new
+    items, so disjoint halves are drawn instead.
+
+    slots: the rows of all items' first captions, of their second captions, and so on. The score is averaged over them.
     """
 
-    rows: Sequence[Any]
+    slots: Sequence[Sequence[Any]]
     build: Callable[[list[Any]], Callable[[np.ndarray], float]]
-    grows: bool = False
-    more: tuple[Sequence[Any], ...] = ()
+    bounds: ClassVar[Bounds] = (0.0, math.inf)
 
     def __len__(self) -> int:
-        return len(self.rows)
-
-    @property
-    def bounds(self) -> Bounds:
-        """Returns the lowest and highest possible score."""
-        return (0.0, math.inf) if self.grows else UNBOUNDED
+        return len(self.slots[0])
 
     @cached_property
     def _functions(self) -> list[Callable[[np.ndarray], float]]:
-        return [self.build(list(rows)) for rows in (self.rows, *self.more)]
+        return [self.build(list(rows)) for rows in self.slots]
 
     def __call__(self, weight_N: np.ndarray) -> np.ndarray:
         """See `Sums.__call__`."""
@@ -106,7 +101,7 @@ def merged(corpora: Sequence[Corpus]) -> Corpus:
         return first
     if isinstance(first, Sums):
         return replace(first, stats=np.stack([one.stats for one in corpora if isinstance(one, Sums)], axis=1))
-    return replace(first, more=tuple(one.rows for one in corpora[1:] if isinstance(one, Recounted)))
+    return replace(first, slots=[slot for one in corpora if isinstance(one, Recounted) for slot in one.slots])
 
 
 def mean_of(

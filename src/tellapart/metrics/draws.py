@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,66 +14,65 @@ Weights = Callable[[int, int, int], Iterator[np.ndarray]]
 
 
 def bootstrap_weights(n: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
-    """Yields, for each bootstrap resample, how often it draws each of n units."""
-    rng = np.random.default_rng(seed)
-    for rows in _blocks(resamples, n):
-        item_RN = rng.integers(n, size=(rows, n)) + n * np.arange(rows)[:, None]
-        yield np.bincount(item_RN.ravel(), minlength=rows * n).reshape(rows, n).astype(float)
+    """Yields, for each bootstrap resample, how often it draws each of n units, in blocks of resamples."""
+    return _floats(_bootstrap_counts(n, resamples, seed))
 
 
 def random_swaps(n: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
-    """Yields, for each permutation, 1 for the units whose two systems it swaps and 0 for all other units."""
+    """Yields, for each permutation, 1 for the units whose two systems it swaps and 0 for all other units, in blocks of
+    permutations.
+    """
+    return _floats(_swaps(n, resamples, seed))
+
+
+# Both are kept, because all metrics and systems of an evaluation share them.
+
+
+@lru_cache(maxsize=2)
+def _bootstrap_counts(n: int, resamples: int, seed: int) -> np.ndarray:
+    rng, count_RN = np.random.default_rng(seed), np.empty((resamples, n), np.uint8)
+    for block in _blocks(resamples, n):
+        item_RN = rng.integers(n, size=count_RN[block].shape)
+        cell_RN = item_RN + n * np.arange(len(item_RN))[:, None]
+        count_RN[block] = np.bincount(cell_RN.ravel(), minlength=cell_RN.size).reshape(cell_RN.shape)
+    return count_RN
+
+
+@lru_cache(maxsize=2)
+def _swaps(n: int, resamples: int, seed: int) -> np.ndarray:
     rng = np.random.default_rng([seed, 1])  # a random stream different from the bootstrap's
-    for rows in _blocks(resamples, n):
-        yield rng.integers(2, size=(rows, n), dtype=np.int8).astype(float)
+    return np.concatenate(
+        [rng.integers(2, size=(block.stop - block.start, n), dtype=np.int8) for block in _blocks(resamples, n)]
+    )
 
 
 def disjoint_halves(n: int, resamples: int, seed: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yields pairs of disjoint halves of the items. If n is odd, one item is in neither half."""
     rng = np.random.default_rng(seed)
-    for rows in _blocks(resamples, n):
-        place_RN = np.argsort(rng.random((rows, n)), axis=1)
+    for block in _blocks(resamples, n):
+        place_RN = np.argsort(rng.random((block.stop - block.start, n)), axis=1)
         yield (place_RN < n // 2).astype(float), (place_RN >= n - n // 2).astype(float)
 
 
-def _blocks(resamples: int, n: int) -> Iterator[int]:
+def _blocks(resamples: int, n: int) -> Iterator[slice]:
     rows = max(1, _BLOCK_CELLS // n)
     for start in range(0, resamples, rows):
-        yield min(rows, resamples - start)
+        yield slice(start, min(start + rows, resamples))
 
 
-@dataclass(eq=False)
-class Drawn:
-    """Statistics, N×…, and their sums in R resamples or permutations, R×…. `Draws.run` fills in the sums."""
-
-    stats: np.ndarray
-    sums: np.ndarray = field(default_factory=lambda: np.zeros(0))
+def _floats(weight_RN: np.ndarray) -> Iterator[np.ndarray]:
+    for block in _blocks(*weight_RN.shape):
+        yield weight_RN[block].astype(float)
 
 
-class Draws:
-    """Bootstrap resamples and permutations. First request all sums with `ask`, then call `run` once.
+class Draws(NamedTuple):
+    """The number of resamples or permutations, and their seed."""
 
-    Statistics with the same number of units share weights and are summed in one matrix product.
-    """
+    resamples: int = RESAMPLES
+    seed: int = 0
 
-    def __init__(self, resamples: int = RESAMPLES, seed: int = 0) -> None:
-        self.resamples, self.seed = resamples, seed
-        self._asked: dict[tuple[Weights, int], list[Drawn]] = defaultdict(list)
-
-    def ask(self, weights: Weights, stats: np.ndarray) -> Drawn:
-        """Registers statistics. `run` fills the returned object with the statistics' sums, weighted by ``weights``."""
-        asked = Drawn(stats)
-        if len(stats):
-            self._asked[weights, len(stats)].append(asked)
-        return asked
-
-    def run(self) -> None:
-        """Draws the resamples and computes all requested sums."""
-        for (weights, n), asked in self._asked.items():
-            parts = [one.stats.reshape(n, -1) for one in asked]
-            joined = np.concatenate(parts, axis=1)
-            sums = np.concatenate([weight_RN @ joined for weight_RN in weights(n, self.resamples, self.seed)])
-            ends = np.cumsum([part.shape[1] for part in parts])
-            for one, own in zip(asked, np.split(sums, ends[:-1], axis=1), strict=True):
-                one.sums = own.reshape(-1, *one.stats.shape[1:])
-        self._asked.clear()
+    def sums(self, weights: Weights, stats: np.ndarray) -> np.ndarray:
+        """Sums statistics, N×…, in each resample or permutation. Returns R×…."""
+        stats_NC = stats.reshape(len(stats), -1)
+        sums = np.concatenate([weight_RN @ stats_NC for weight_RN in weights(len(stats), *self)])
+        return sums.reshape(-1, *stats.shape[1:])

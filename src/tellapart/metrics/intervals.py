@@ -37,7 +37,7 @@ class Interval:
 
 
 class Estimate:
-    """A system's score with its bootstrap distribution, which ``draws`` samples.
+    """A system's score with its distribution over the resamples of ``draws``.
 
     value_N: each unit's own score, if known. It is needed for intervals of rare events (`ends_of`).
     """
@@ -47,7 +47,6 @@ class Estimate:
     def __init__(self, draws: Draws, corpus: Corpus, value_N: np.ndarray | None = None) -> None:
         self.corpus, self.value_N, self._draws = corpus, value_N, draws
         self.value = float(corpus(np.ones(len(corpus)))) if len(corpus) else math.nan
-        self._drawn = draws.ask(bootstrap_weights, corpus.stats) if isinstance(corpus, Sums) else None
 
     @property
     def n(self) -> int:
@@ -58,19 +57,15 @@ class Estimate:
     @cached_property
     def drawn_R(self) -> np.ndarray:
         """Returns the score in each resample."""
-        if isinstance(self.corpus, Sums):
-            assert self._drawn is not None
-            return self.corpus.of_sums(self._drawn.sums)
-        if self.corpus.grows:
+        if isinstance(self.corpus, Recounted):
             return _by_halves(self.corpus, self.value, self._draws)
-        blocks = bootstrap_weights(len(self.corpus), self._draws.resamples, self._draws.seed)
-        return np.concatenate([self.corpus(weight_RN) for weight_RN in blocks])
+        return self.corpus.of_sums(self._draws.sums(bootstrap_weights, self.corpus.stats))
 
     @cached_property
     def left_out_N(self) -> np.ndarray | None:
         """Returns the leave-one-out scores for the jackknife, or None if the bootstrap is used."""
-        few = len(self.corpus) < FEW and not (isinstance(self.corpus, Recounted) and self.corpus.grows)
-        return self.corpus(1 - np.eye(len(self.corpus))) if few and len(self.corpus) > 1 else None
+        few = isinstance(self.corpus, Sums) and 1 < len(self.corpus) < FEW
+        return self.corpus(1 - np.eye(len(self.corpus))) if few else None
 
     def interval(self) -> Interval:
         """Returns the score with its interval, clipped to the score's range."""
@@ -83,6 +78,14 @@ class Estimate:
         return Interval(0.0 + self.value, max(low, least), min(high, most), self.n)
 
 
+def mean_estimate(
+    draws: Draws, value_N: np.ndarray, weight_N: np.ndarray | None, unit_N: np.ndarray | None, bounds: Bounds
+) -> Estimate:
+    """Returns the mean of values (see `mean_of`) with its distribution."""
+    corpus = mean_of(value_N, weight_N, unit_N, bounds)
+    return Estimate(draws, corpus, corpus.score(corpus.stats))
+
+
 def mean_interval(
     value_N: np.ndarray,
     *,
@@ -93,11 +96,7 @@ def mean_interval(
     bounds: Bounds = UNBOUNDED,
 ) -> Interval:
     """Returns the mean of the values that are not NaN (see `mean_of`), with its interval."""
-    draws = Draws(resamples, seed)
-    corpus = mean_of(value_N, weight_N, unit_N, bounds)
-    estimate = Estimate(draws, corpus, corpus.score(corpus.stats))
-    draws.run()
-    return estimate.interval()
+    return mean_estimate(Draws(resamples, seed), value_N, weight_N, unit_N, bounds).interval()
 
 
 def count_unusual(value_N: np.ndarray) -> int:
@@ -165,7 +164,7 @@ def _by_halves(corpus: Recounted, value: float, draws: Draws) -> np.ndarray:
     distinct things grows with n as the count itself does (for Poisson samples of a power law, as the expected count
     does).
     """
-    halves = disjoint_halves(len(corpus), draws.resamples, draws.seed)
+    halves = disjoint_halves(len(corpus), *draws)
     a_R, b_R = (np.concatenate(side) for side in zip(*[(corpus(a), corpus(b)) for a, b in halves], strict=True))
     half = float(a_R.mean() + b_R.mean()) / 2
     drawn_R: np.ndarray = value + (a_R - b_R) * math.sqrt(value / (2 * half) if half > 0 else 0.5)

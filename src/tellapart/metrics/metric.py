@@ -30,10 +30,9 @@ class Metric(Entry[Callable[..., Any]]):
     The metric needs references if the factory's second parameter has no default. ``value_N`` is None if the metric is
     undefined for single captions. If the corpus score is not the mean of ``value_N``, ``stats(captions, references)``
     returns N×C numbers that can be summed over captions, and ``score`` maps sums, …×C, to scores in the factory's unit.
-    If ``stats`` returns a list with one item per caption instead, ``score`` maps the list to a function of integer
-    caption weights.
+    For a count that grows with the number of captions, ``stats`` returns a list with one item per caption instead, and
+    ``score`` maps the list to a function of caption weights (`tellapart.metrics.corpus_scores.Recounted`).
 
-    grows: whether the score grows with N, like a count of distinct words (`tellapart.metrics.corpus_scores.Recounted`).
     label: the name in reports. May contain ``{size}``, which is replaced by the number of candidates.
     signature: the part of the signature after the name, or a function that computes this part from the context.
     scale: the factor by which values are multiplied.
@@ -48,7 +47,6 @@ class Metric(Entry[Callable[..., Any]]):
     signature: str | Signature = ""
     stats: Callable[..., np.ndarray | list[Any]] | None = None
     score: Callable[..., Any] | None = None
-    grows: bool = False
     scale: float = 1.0
     digits: int = 1
     group: str = OTHER
@@ -97,7 +95,7 @@ class Metric(Entry[Callable[..., Any]]):
         score = self.score if self.scale == 1 else partial(_scaled, self.score, self.scale)
         if isinstance(stats, np.ndarray):
             return Sums(stats, score, self.bounds_in(context))
-        return Recounted(stats, score, self.grows)
+        return Recounted([stats], score)
 
     @property
     def for_eval_scorers(self) -> bool:

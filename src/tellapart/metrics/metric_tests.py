@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from tellapart.metrics.corpus_scores import UNBOUNDED, Bounds, Corpus, Measurement, Sums, by_unit, mean_of
+from tellapart.metrics.corpus_scores import UNBOUNDED, Bounds, Measurement, Sums, by_unit
 from tellapart.metrics.draws import Draws
-from tellapart.metrics.intervals import SINGLE, Estimate, Interval
+from tellapart.metrics.intervals import SINGLE, Estimate, Interval, mean_estimate
 from tellapart.metrics.paired_tests import Difference, PairedTest, bounds_of_difference, paired_means
 
 
@@ -30,20 +30,15 @@ class MetricTests:
         unit_N: np.ndarray | None = None,
         same: Iterable[tuple[str, str]] = (),
     ) -> None:
-        self._systems: dict[str, Estimate] = {}
-        for name, one in measured.items():
-            if one.corpus is not None:
-                self._systems[name] = Estimate(draws, _of_units(one.corpus, unit_N), one.value_N)
-            else:
-                corpus = mean_of(_values(one), one.weight_N, unit_N, bounds)
-                self._systems[name] = Estimate(draws, corpus, corpus.score(corpus.stats))
+        self._systems = {name: _estimate(draws, one, bounds, unit_N) for name, one in measured.items()}
         self._pairs: dict[tuple[str, str], PairedTest] = {}
         for a, b in pairs:
             base, system = measured[a], measured[b]
             limits = UNBOUNDED if (a, b) in same else bounds
             if base.corpus is None or system.corpus is None:
-                means = _values(system), _values(base), system.weight_N, unit_N, limits
-                self._pairs[a, b] = paired_means(draws, *means)
+                assert base.value_N is not None and system.value_N is not None
+                means = system.value_N, base.value_N, system.weight_N, unit_N
+                self._pairs[a, b] = paired_means(draws, *means, limits)
                 continue
             values = None
             if base.value_N is not None and system.value_N is not None:
@@ -53,7 +48,7 @@ class MetricTests:
             self._pairs[a, b] = PairedTest(draws, self._systems[b], self._systems[a], values, limits)
 
     def intervals(self) -> dict[str, Interval]:
-        """Returns the intervals by system. Call this method and `differences` after `Draws.run`."""
+        """Returns the intervals by system."""
         return {system: estimate.interval() for system, estimate in self._systems.items()}
 
     def differences(self) -> dict[tuple[str, str], Difference]:
@@ -66,13 +61,12 @@ class MetricTests:
         return sorted((of_systems | {test.procedure for test in self._pairs.values()}) - {SINGLE})
 
 
-def _of_units(corpus: Corpus, unit_N: np.ndarray | None) -> Corpus:
-    """Groups a score by units for resampling. A score that is not a function of sums is resampled by item."""
-    if unit_N is None or not isinstance(corpus, Sums):
-        return corpus
-    return replace(corpus, stats=by_unit(corpus.stats, unit_N), n=len(corpus))
-
-
-def _values(measured: Measurement) -> np.ndarray:
-    assert measured.value_N is not None
-    return measured.value_N
+def _estimate(draws: Draws, measured: Measurement, bounds: Bounds, unit_N: np.ndarray | None) -> Estimate:
+    """Returns a system's score, in which a score that is a function of sums is resampled by unit."""
+    corpus = measured.corpus
+    if corpus is None:
+        assert measured.value_N is not None
+        return mean_estimate(draws, measured.value_N, measured.weight_N, unit_N, bounds)
+    if unit_N is not None and isinstance(corpus, Sums):
+        corpus = replace(corpus, stats=by_unit(corpus.stats, unit_N), n=len(corpus))
+    return Estimate(draws, corpus, measured.value_N)

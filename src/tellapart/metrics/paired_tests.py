@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tellapart.metrics.corpus_scores import UNBOUNDED, Bounds, Recounted, Sums, mean_of
+from tellapart.metrics.corpus_scores import UNBOUNDED, Bounds, Recounted, Sums
 from tellapart.metrics.draws import RESAMPLES, Draws, random_swaps
-from tellapart.metrics.intervals import FEW, SINGLE, Estimate, count_unusual, interval_ends
+from tellapart.metrics.intervals import FEW, SINGLE, Estimate, count_unusual, interval_ends, mean_estimate
 
 ALPHA = 0.05  # 1 − LEVEL
 EQUAL = 1e-6  # smaller differences count as zero, since the COCO tools' BLEU adds 1e-15 to every count
@@ -56,9 +56,6 @@ class PairedTest:
         self, draws: Draws, system: Estimate, baseline: Estimate, value_N: np.ndarray | None, bounds: Bounds
     ) -> None:
         self.system, self.baseline, self.value_N, self.bounds, self._draws = system, baseline, value_N, bounds, draws
-        if isinstance(system.corpus, Sums) and isinstance(baseline.corpus, Sums):
-            self._sides = _alike(system.corpus, baseline.corpus)
-            self._moved = draws.ask(random_swaps, self._sides[1].stats - self._sides[0].stats)
 
     def difference(self) -> Difference:
         """Returns system minus baseline. Differences below `EQUAL` become zero."""
@@ -80,21 +77,17 @@ class PairedTest:
         """Returns the difference in each permutation."""
         one, other = self.system.corpus, self.baseline.corpus
         if isinstance(one, Sums) and isinstance(other, Sums):
-            a, b = self._sides
-            swapped_R = a.of_sums(a.stats.sum(0) + self._moved.sums)
-            return np.asarray(swapped_R - b.of_sums(b.stats.sum(0) - self._moved.sums))
+            a, b = _alike(one, other)
+            moved = self._draws.sums(random_swaps, b.stats - a.stats)
+            return np.asarray(a.of_sums(a.stats.sum(0) + moved) - b.of_sums(b.stats.sum(0) - moved))
         assert isinstance(one, Recounted) and isinstance(other, Recounted)
-        sides = (one.rows, *one.more), (other.rows, *other.more)
-        rows = [
-            [*sides[0][slot % len(sides[0])], *sides[1][slot % len(sides[1])]]
-            for slot in range(math.lcm(*map(len, sides)))
-        ]
-        pooled = replace(one, rows=rows[0], more=tuple(rows[1:]))
+        slots = range(math.lcm(len(one.slots), len(other.slots)))
+        rows = [[*one.slots[slot % len(one.slots)], *other.slots[slot % len(other.slots)]] for slot in slots]
+        pooled = replace(one, slots=rows)
         return np.concatenate(
             [
-                pooled(np.concatenate([1 - swap_RN, swap_RN], axis=1))
-                - pooled(np.concatenate([swap_RN, 1 - swap_RN], axis=1))
-                for swap_RN in random_swaps(len(one), self._draws.resamples, self._draws.seed)
+                pooled(np.hstack([1 - swap_RN, swap_RN])) - pooled(np.hstack([swap_RN, 1 - swap_RN]))
+                for swap_RN in random_swaps(len(one), *self._draws)
             ]
         )
 
@@ -137,10 +130,7 @@ def paired_difference(
 
     ``bounds`` limit a value, not a difference.
     """
-    draws = Draws(resamples, seed)
-    test = paired_means(draws, value_N, baseline_N, weight_N, unit_N, bounds)
-    draws.run()
-    return test.difference()
+    return paired_means(Draws(resamples, seed), value_N, baseline_N, weight_N, unit_N, bounds).difference()
 
 
 def paired_means(
@@ -153,11 +143,12 @@ def paired_means(
 ) -> PairedTest:
     """Returns the paired test of two means. A permutation swaps value − baseline with zero."""
     difference_N = np.asarray(value_N, dtype=float) - np.asarray(baseline_N, dtype=float)
-    sides = [mean_of(own_N, weight_N, unit_N, bounds) for own_N in (difference_N, 0 * difference_N)]
-    units = [one.score(one.stats) for one in (mean_of(own_N, weight_N, unit_N) for own_N in (value_N, baseline_N))]
-    ends = bounds_of_difference(bounds, *units)
-    own = sides[0].score(sides[0].stats)
-    return PairedTest(draws, Estimate(draws, sides[0]), Estimate(draws, sides[1]), own, ends)
+    system, baseline, *sides = (
+        mean_estimate(draws, own_N, weight_N, unit_N, bounds)
+        for own_N in (difference_N, 0 * difference_N, value_N, baseline_N)
+    )
+    ends = bounds_of_difference(bounds, *(side.value_N for side in sides))
+    return PairedTest(draws, system, baseline, system.value_N, ends)
 
 
 def bounds_of_difference(bounds: Bounds, *value_N: np.ndarray | None) -> Bounds:

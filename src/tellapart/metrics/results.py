@@ -114,27 +114,22 @@ class Results:
 
     def to_json(self) -> dict[str, Any]:
         """Returns the JSON that ``tellapart eval --json`` prints. Unavailable numbers are null."""
-        words = {name: [word.to_json() for word in found] for name, found in self.words.items()}
+        optional = {
+            "words": self.words,
+            "hardware": self.hardware,
+            "test_sets": {name: found.to_json() for name, found in self.test_sets.items()},
+        }
         value: dict[str, Any] = json_value(
             {
-                "systems": {
-                    name: {metric: asdict(interval) for metric, interval in found.items()}
-                    for name, found in self.systems.items()
-                },
+                "systems": self.systems,
                 "pairs": [pair.to_json() for pair in self.pairs],
                 "signatures": self.signatures,
                 "pictures": {"n": len(self.ids), "ids": self._digest()},
-                "candidates": {metric: asdict(found) for metric, found in self.candidates.items()},
-                "metrics": {metric: asdict(info) for metric, info in self.metrics.items()},
+                "candidates": self.candidates,
+                "metrics": self.metrics,
                 "notes": self.notes,
+                **{key: content for key, content in optional.items() if content},
             }
-            | ({"words": words} if words else {})
-            | ({"hardware": self.hardware} if self.hardware else {})
-            | (
-                {"test_sets": {name: found.to_json() for name, found in self.test_sets.items()}}
-                if self.test_sets
-                else {}
-            )
         )
         return value
 

@@ -9,10 +9,9 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
-from typing import Any
 
 from tellapart.errors import UsageError, need_extra
 from tellapart.language.tagged_words import analyser
@@ -35,10 +34,6 @@ class Association:
     pos: str
     lmi: float
     count: int
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns ``{"lemma", "pos", "lmi", "count"}``."""
-        return asdict(self)
 
 
 def associated_words(

@@ -1,7 +1,7 @@
 """The objective interface: a callable of (learner, batch), its recipe options, and the registry.
 
-An objective is either a module in `tellapart.objectives` with its options (``Config``) and an `ObjectiveEntry`, or an
-entry point that an installed package provides in the group ``tellapart.objectives``. A recipe sets its options in
+An objective is either an options class decorated with `objective`, whose ``build`` returns the callable, or an entry
+point that an installed package provides in the group ``tellapart.objectives``. A recipe sets its options in
 [objective].
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Generic, Literal, Protocol, TypeVar
+from typing import Any, Generic, Literal, Protocol, TypeVar, get_args
 
 import torch
 
@@ -19,6 +19,7 @@ from tellapart.types import Batch, Loss, StepContext
 from tellapart.utils.option_tables import PluginOptions, Strict
 from tellapart.utils.registry import Entry, Registry
 
+Options = TypeVar("Options", bound="ObjectiveOptions")
 LearnerT = TypeVar("LearnerT", contravariant=True)  # a captioner, or a scorer for the contrastive objective
 
 
@@ -122,6 +123,9 @@ class ObjectiveOptions(Strict):
         """
         return ()
 
+    def check(self) -> None:
+        """Raises `UsageError` if the objective cannot be built. Called before any model is loaded."""
+
     def levels(self) -> tuple[tuple[float, str], ...]:
         """Returns (amount of detail in [0, 1], prompt) for each level to train. Empty if there are no levels."""
         return ()
@@ -143,13 +147,11 @@ class ObjectiveEntry(Entry[Callable[..., Objective[Any]]]):
     If the entry has no ``options``, the factory is called as ``factory(**keys) -> Objective`` with the table's other
     keys. ``needs`` contains ``references`` if the references are the labels. ``loss_selects`` is False if the objective
     learns from references but increases their negative log-likelihood; the checkpoint is then selected by recall.
-    ``check`` is called with the options before any model is loaded and may raise `UsageError`.
     """
 
     needs: tuple[str, ...] = ("references",)
     trains: Literal["captioner", "scorer"] = "captioner"
     loss_selects: bool = True
-    check: Callable[[Any], object] | None = None
 
     def build(self, options: ObjectiveOptions, parts: RunParts) -> Objective[Any]:
         """Builds the objective. Raises `UsageError` if a plug-in's factory does not return a callable."""
@@ -162,6 +164,20 @@ class ObjectiveEntry(Entry[Callable[..., Objective[Any]]]):
 OBJECTIVES: Registry[ObjectiveEntry] = Registry(
     "objective", ObjectiveEntry, group="tellapart.objectives", packages=("tellapart.objectives",)
 )
+
+
+def objective(label: str, *, help: str, **about: Any) -> Callable[[type[Options]], type[Options]]:
+    """Registers an options class as an objective under its ``kind``. ``options.build(parts)`` must return the
+    objective. ``about`` sets fields of its `ObjectiveEntry`.
+    """
+
+    def register(options: type[Options]) -> type[Options]:
+        (name,) = get_args(options.model_fields["kind"].annotation)
+        build: Callable[..., Objective[Any]] = options.build  # type: ignore[attr-defined]
+        OBJECTIVES.register(ObjectiveEntry(name=name, factory=build, help=help, options=options, label=label, **about))
+        return options
+
+    return register
 
 
 def build_objective(options: ObjectiveOptions, parts: RunParts) -> Objective[Any]:

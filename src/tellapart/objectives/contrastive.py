@@ -11,7 +11,7 @@ from pydantic import Field
 
 from tellapart.models import collectives, ranks
 from tellapart.models.protocols import Tokenizer
-from tellapart.objectives.base import OBJECTIVES, ObjectiveEntry, ObjectiveOptions, Stateless
+from tellapart.objectives.base import ObjectiveOptions, Stateless, objective
 from tellapart.rewards.run_parts import RunParts
 from tellapart.scorers.base import Scorer
 from tellapart.types import Batch, Loss, StepContext
@@ -26,6 +26,9 @@ class Contrastive(Stateless[Scorer]):
     memorization. The scale is capped at 100, as in CLIP.
     """
 
+    @objective(
+        "contrastive", help="Trains a scorer with CLIP's symmetric cross-entropy.", direction="lower", trains="scorer"
+    )
     class Config(ObjectiveOptions):
         """Contrastive training of a scorer."""
 
@@ -112,16 +115,3 @@ def symmetric_loss(match_BB: torch.Tensor) -> torch.Tensor:
     """Averages the text-to-picture and picture-to-text cross-entropies, in nats; the targets are on the diagonal."""
     target_B = torch.arange(len(match_BB), device=match_BB.device)
     return (F.cross_entropy(match_BB, target_B) + F.cross_entropy(match_BB.T, target_B)) / 2
-
-
-OBJECTIVES.register(
-    ObjectiveEntry(
-        name="contrastive",
-        factory=Contrastive.Config.build,
-        help="Trains a scorer with CLIP's symmetric cross-entropy.",
-        options=Contrastive.Config,
-        label="contrastive",
-        direction="lower",
-        trains="scorer",
-    )
-)

@@ -8,15 +8,15 @@ word, this gradient fades sooner, so that samples remain diverse.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from pydantic import Field
 
 from tellapart.models import output_layer as head
 from tellapart.models.protocols import CaptionerLike
-from tellapart.objectives.base import OBJECTIVES, ObjectiveEntry, ObjectiveOptions, Stateless
-from tellapart.objectives.labels import at_least_float32, check_labels, count_valid, flat_positions
+from tellapart.objectives.base import ObjectiveOptions, Stateless, objective
+from tellapart.objectives.labels import at_least_float32, check_labels, head_loss_of, loss_of_references
 from tellapart.rewards.run_parts import RunParts
 from tellapart.types import Batch, Loss
 
@@ -78,6 +78,12 @@ class GemTerm(head.VocabularyTerm):
 class Gem(Stateless[CaptionerLike]):
     """`gem_loss` on the batch's references."""
 
+    @objective(
+        "GEM",
+        help="Maximum likelihood on the references that preserves the diversity of samples (GEM).",
+        direction="lower",
+        loss_selects=False,
+    )
     class Config(ObjectiveOptions):
         """GEM (Li et al. 2025): a variant of maximum likelihood that keeps samples diverse."""
 
@@ -95,24 +101,6 @@ class Gem(Stateless[CaptionerLike]):
 
     def __call__(self, learner: CaptionerLike, batch: Batch) -> Loss:
         assert batch.tokens_RT is not None and batch.valid_RT is not None
-        labels_RT, valid_RT, cfg = batch.tokens_RT, batch.valid_RT, self.cfg
-        if (layer := learner.head()) is None:
-            logits_RTV = learner.logits(batch.visual, labels_RT, valid_RT)
-            return Loss(gem_loss(logits_RTV, labels_RT, valid_RT, beta=cfg.beta, h=cfg.h))
-        weight_VH, bias_V = layer
-        hidden_RTH = learner.hidden(batch.visual, labels_RT, valid_RT)
-        term = GemTerm(flat_positions(valid_RT), labels_RT[valid_RT], 1 / count_valid(valid_RT), beta=cfg.beta, h=cfg.h)
-        return Loss(head.head_loss(hidden_RTH, weight_VH, bias_V, [term]))
-
-
-OBJECTIVES.register(
-    ObjectiveEntry(
-        name="gem",
-        factory=Gem.Config.build,
-        help="Maximum likelihood on the references that preserves the diversity of samples (GEM).",
-        options=Gem.Config,
-        label="GEM",
-        direction="lower",
-        loss_selects=False,
-    )
-)
+        settings: dict[str, Any] = {"beta": self.cfg.beta, "h": self.cfg.h}
+        references = batch.visual, batch.tokens_RT, batch.valid_RT
+        return Loss(loss_of_references(learner, *references, gem_loss, head_loss_of(GemTerm), **settings))

@@ -12,8 +12,8 @@ from pydantic import Field
 from tellapart.errors import UsageError
 from tellapart.models import output_layer as head
 from tellapart.models.protocols import CaptionerLike
-from tellapart.objectives.base import OBJECTIVES, ObjectiveEntry, ObjectiveOptions, Stateless
-from tellapart.objectives.labels import at_least_float32, check_labels, count_valid, flat_positions
+from tellapart.objectives.base import ObjectiveOptions, Stateless, objective
+from tellapart.objectives.labels import at_least_float32, check_labels, count_valid, flat_positions, loss_of_references
 from tellapart.rewards.run_parts import RunParts
 from tellapart.types import Batch, Loss
 
@@ -75,23 +75,23 @@ def mle_of_references(
     label_smoothing: float = 0.0,
     learned_RT: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Computes `mle_loss` on references, from the captioner's output layer or, if it has none, from its logits.
-
-    learned_RT: mask of the valid tokens that contribute to the loss; all other tokens serve only as context. None: all
-        valid tokens contribute.
-    """
-    counted_RT = valid_RT if learned_RT is None else learned_RT
-    if (head := learner.head()) is None:
-        logits_RTV = learner.logits(visual, labels_RT, valid_RT)
-        return mle_loss(logits_RTV, labels_RT, counted_RT, label_smoothing=label_smoothing)
-    weight_VH, bias_V = head
-    hidden_RTH = learner.hidden(visual, labels_RT, valid_RT)
-    return mle_head_loss(hidden_RTH, weight_VH, labels_RT, counted_RT, bias_V, label_smoothing=label_smoothing)
+    """Computes `mle_loss` on references (see `loss_of_references`). ``learned_RT``: the tokens that count."""
+    return loss_of_references(
+        learner,
+        visual,
+        labels_RT,
+        valid_RT,
+        mle_loss,
+        mle_head_loss,
+        counted_RT=learned_RT,
+        label_smoothing=label_smoothing,
+    )
 
 
 class Mle(Stateless[CaptionerLike]):
     """`mle_loss` on the batch's references. If a reference begins with ``prompt``, the loss excludes the prompt."""
 
+    @objective("MLE", help="Cross-entropy on the references (teacher forcing).", direction="lower")
     class Config(ObjectiveOptions):
         """Maximum likelihood on the references.
 
@@ -132,15 +132,3 @@ class Mle(Stateless[CaptionerLike]):
         learned_RT = valid_RT.clone()
         learned_RT[(batch.tokens_RT[:, :P] == prompt_P).all(1), :P] = False
         return learned_RT
-
-
-OBJECTIVES.register(
-    ObjectiveEntry(
-        name="mle",
-        factory=Mle.Config.build,
-        help="Cross-entropy on the references (teacher forcing).",
-        options=Mle.Config,
-        label="MLE",
-        direction="lower",
-    )
-)

@@ -19,7 +19,7 @@ from tellapart.models import collectives, ranks
 from tellapart.models.decoding import Decoding
 from tellapart.models.protocols import CaptionerLike
 from tellapart.models.training_mode import in_mode
-from tellapart.objectives.base import OBJECTIVES, ObjectiveEntry, ObjectiveOptions
+from tellapart.objectives.base import ObjectiveOptions, objective
 from tellapart.objectives.baselines import (
     Baseline,
     build_baseline,
@@ -82,6 +82,7 @@ class Reinforce:
 
     shares_batch = True
 
+    @objective("REINFORCE", help="Policy gradient (REINFORCE) on rewards such as self-retrieval and CIDEr-D.", needs=())
     class Config(ObjectiveOptions):
         """Policy gradient on rewards. The defaults follow DiscriTune: self-retrieval, greedy captions, running mean."""
 
@@ -152,14 +153,13 @@ class Reinforce:
                     "kl = 0.1, or remove kl_temperature"
                 )
             used = {self.baseline_of(reward) for reward in self.rewards}
-            for baseline in sorted(used & {"leave_one_out", "group_mean"}):
-                if self.decoding.samples < 2:
-                    yield (
-                        f"baseline = '{baseline}' compares the samples of a picture; set, for example, "
-                        "decoding.samples = 4"
-                    )
-            if self.group_normalization and self.decoding.samples < 2:
-                yield ("group_normalization compares the samples of a picture; set, for example, decoding.samples = 4")
+            comparing = [f"baseline = '{baseline}'" for baseline in sorted(used & {"leave_one_out", "group_mean"})]
+            comparing += [name for name in ("group_normalization", "set_quality", "exploration") if getattr(self, name)]
+            for name in comparing if self.decoding.samples < 2 else ():
+                yield (
+                    f"{name} compares the samples of a picture; set decoding.kind = 'sample' and, for example, "
+                    "decoding.samples = 5"
+                )
             for name in ("exploration", "max_at_k", "set_quality"):
                 if getattr(self, name) is not None and any(reward.per_token for reward in self.rewards):
                     yield (
@@ -174,22 +174,12 @@ class Reinforce:
                     f"decoding.samples is {self.decoding.samples}; set, for example, decoding.kind = 'sample' "
                     f"and decoding.samples = {2 * self.max_at_k.largest}"
                 )
-            if self.set_quality is not None and self.decoding.samples < 2:
-                yield (
-                    "set_quality compares the samples of a picture; set decoding.kind = 'sample' and "
-                    "decoding.samples = 5"
-                )
             if self.set_quality is not None and self.set_quality.form == "product" and "greedy" in used:
                 yield (
                     "baseline = 'greedy' uses the reward of a single caption, but set_quality compares several "
                     "captions; set baseline = 'leave_one_out'"
                 )
-            if self.exploration is not None and self.decoding.samples < 2:
-                yield (
-                    "exploration compares the samples of a picture; set decoding.kind = 'sample' and "
-                    "decoding.samples = 5"
-                )
-            elif self.exploration is not None and self.exploration.apart and self.decoding.samples < 3:
+            if self.exploration is not None and self.exploration.apart and self.decoding.samples == 2:
                 yield (
                     f"exploration.baseline = '{self.exploration.baseline}' requires at least three samples "
                     "per picture, because two samples are always equally different; set decoding.samples = 5"
@@ -240,7 +230,7 @@ class Reinforce:
                 f"kl is {cfg.kl}, but start, the initial model to compare with, is None; pass a captioner as start"
             )
         self.terms, self.cfg, self.start = list(terms), cfg, start
-        self.levels = Levels([level.prompt for level in cfg.detail]) if cfg.detail else None
+        self.levels = Levels([level.prompt for level in cfg.detail] or [""])
         self.greedy = Decoding(kind="greedy", max_tokens=cfg.decoding.max_tokens)
         self.self_critical = any(term.baseline == "greedy" for term in self.terms)
         # Score captions under the distribution from which they were sampled: at the sampling temperature (paper 2).
@@ -282,7 +272,7 @@ class Reinforce:
             own, advantage_part = rollout[pictures], advantage[pictures].flatten(0, 1)
             with context.autocast():
                 view = visual if len(parts) == 1 else context.visual(part)
-                logits_RTV = self.logits(learner, view, own, part)
+                logits_RTV = self.levels.logits(learner, view, own, part)
                 log_p = self.log_probs(logits_RTV, own, learner.end, per_token=advantage.ndim == 3)
                 kept = ~advantage_part.isnan()
                 loss = -(advantage_part[kept] * log_p[kept]).sum() / captions  # eq. 15 of paper 4
@@ -303,26 +293,21 @@ class Reinforce:
     def write(
         self, learner: CaptionerLike, visual: torch.Tensor, batch: Batch, decoding: Decoding, *, dropout: bool
     ) -> Rollout:
-        """Generates captions for the batch. With levels of detail, conditions each caption on its level's prompt."""
-        if self.levels is None:
-            return generate(learner, visual, decoding, batch.seeds, dropout=dropout)
+        """Generates captions for the batch, each conditioned on its level's prompt, without tracking gradients.
+
+        ``dropout``: whether to use dropout, as in the forward pass.
+        """
 
         def of_level(asked: CaptionerLike, seen: torch.Tensor, seeds: ItemSeeds | None) -> Rollout:
             return generate(asked, seen, decoding, seeds, dropout=dropout)
 
         return self.levels.rollout(learner, visual, batch, of_level)
 
-    def logits(self, learner: CaptionerLike, visual: torch.Tensor, rollout: Rollout, batch: Batch) -> torch.Tensor:
-        """Returns logits_RTV for the captions. With levels of detail, conditions each caption on its level's prompt."""
-        if self.levels is None:
-            return learner.logits(visual, rollout.tokens_RT, rollout.valid_RT)
-        return self.levels.logits(learner, visual, rollout, batch)
-
     def weight(self, term: RewardTerm, reward: torch.Tensor, batch: Batch) -> float | torch.Tensor:
         """Returns the weight of a term or, with levels of detail, one weight per picture, in a shape that broadcasts to
         the reward's shape.
         """
-        if self.levels is None or not term.prices:
+        if not term.prices:
             return term.weight
         price_B = torch.tensor(term.prices)[self.levels.of(batch)]
         return price_B.to(reward).view(-1, *[1] * (reward.ndim - 1))
@@ -399,9 +384,7 @@ class Reinforce:
         return {"baselines": states} if states else {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        # Checkpoints written before there were multiple rewards contain only the state of the single baseline.
-        states = state.get("baselines", [state] if state else [])
-        for baseline, each in zip(self._stateful_baselines(), states, strict=True):
+        for baseline, each in zip(self._stateful_baselines(), state.get("baselines", []), strict=True):
             baseline.load_state_dict(each)
 
     def _stateful_baselines(self) -> list[Any]:
@@ -549,16 +532,3 @@ def word_classes(term: RewardTerm, rollout: Rollout) -> torch.Tensor:
     if (classify := getattr(term.reward, "word_classes", None)) is not None:
         classes_RT = classify(rollout).to(classes_RT.device)
     return classes_RT.view(-1, rollout.samples, classes_RT.shape[1])
-
-
-OBJECTIVES.register(
-    ObjectiveEntry(
-        name="reinforce",
-        factory=Reinforce.Config.build,
-        help="Policy gradient (REINFORCE) on rewards such as self-retrieval and CIDEr-D.",
-        options=Reinforce.Config,
-        needs=(),
-        label="REINFORCE",
-        check=Reinforce.Config.check,
-    )
-)

@@ -26,7 +26,7 @@ from tellapart.language.phrases import Description, Phrase
 from tellapart.models import collectives, ranks
 from tellapart.models.decoding import Decoding
 from tellapart.models.protocols import CaptionerLike
-from tellapart.objectives.base import OBJECTIVES, ObjectiveEntry, ObjectiveOptions, Stateless
+from tellapart.objectives.base import ObjectiveOptions, Stateless, objective
 from tellapart.objectives.detail import DetailLevel, Levels, evenly, level_contradictions, price_list
 from tellapart.objectives.mle import mle_of_references
 from tellapart.objectives.reinforce import gather_rollout
@@ -49,42 +49,6 @@ LISTS_AT_ONCE = 8  # number of candidate lists per pass
 
 
 @dataclass(frozen=True)
-class Choice:
-    """Settings for building a caption from a description.
-
-    confidence: minimum probability of a word under the initial model, given the preceding text.
-    evidence: minimum mutual information of a word with the picture, in nats. Words with less are not specific to the
-        picture.
-    candidates: number of captions to select from. A caption's score is the probability that the listener picks the
-        picture + ``speaker`` · the caption's log-probability under the initial model − ``rent`` · the number of words.
-        The score uses the listener's probability, not its logarithm, so that captions get longer only where extra words
-        decide whether the picture is retrieved.
-    likelihood: weight with which the caption's log-probability for a picture under the initial model is added to the
-        scorer's logit for that picture, which penalizes false words.
-    noun: replacement for an uncertain noun if the plain caption contains no generic noun. "" drops the whole phrase.
-    """
-
-    confidence: float = 0.95
-    evidence: float = 0.5
-    candidates: int = 24
-    rent: float = 0.0
-    speaker: float = 0.005
-    likelihood: float = 0.0
-    noun: str = "thing"
-
-    def value(self, heard_KMC: torch.Tensor, spoken_MC: torch.Tensor) -> torch.Tensor:
-        """Computes the value of each of C captions, before subtracting the rent.
-
-        heard_KMC: logits of K scorers for M pictures, starting with the captions' own picture. For each caption, only
-            the scorer with the lowest probability counts.
-        spoken_MC: log-probabilities of the captions under the initial model, for all M pictures if ``likelihood`` is
-            used.
-        """
-        picked_C = (heard_KMC + self.likelihood * spoken_MC).softmax(1)[:, 0].amin(0)
-        return picked_C + self.speaker * spoken_MC[0]
-
-
-@dataclass(frozen=True)
 class Belief:
     """A picture's description, and the indices of the content words that the model is confident about.
 
@@ -103,37 +67,31 @@ class Describer:
     """Describes pictures with the initial model and decides which words it is confident about.
 
     ``plain``: the initial model with its default prompt. ``asked``: the initial model with the description prompt.
-    ``shuffled``: whether to permute these decisions among words of the same kind, as a control.
+    ``pixels``: whether ``batch.visual`` contains pixels.
     """
 
     def __init__(
-        self,
-        plain: CaptionerLike,
-        asked: CaptionerLike,
-        decoding: Decoding,
-        *,
-        pixels: bool = False,
-        shuffled: bool = False,
+        self, plain: CaptionerLike, asked: CaptionerLike, cfg: SelfDistillation.Config, *, pixels: bool = False
     ) -> None:
-        self.plain, self.asked, self.decoding = plain, asked, decoding
-        self.pixels, self.shuffled = pixels, shuffled
+        self.plain, self.asked, self.cfg, self.pixels = plain, asked, cfg, pixels
 
     def view(self, visual: torch.Tensor) -> torch.Tensor:
         """Returns the captioner's input for a batch's ``visual``: features, encoded from pixels if necessary."""
         return self.plain.encode(visual) if self.pixels else visual
 
-    def __call__(self, visual: torch.Tensor, batch: Batch, choice: Choice) -> list[Belief]:
+    def __call__(self, visual: torch.Tensor, batch: Batch) -> list[Belief]:
+        cfg = self.cfg
         found, log_p_RW, information_RW = self._describe(self.asked, visual, batch)
-        sure_RW = (log_p_RW >= math.log(choice.confidence)) & (information_RW >= choice.evidence)
-        if self.shuffled:
+        sure_RW = (log_p_RW >= math.log(cfg.confidence)) & (information_RW >= cfg.evidence)
+        if cfg.shuffled_beliefs:
             sure_RW = shuffled_gates(sure_RW, [one.words for one in found], batch)
         plain, _, says_RW = self._describe(self.plain, visual, batch)
         beliefs = []
         for r, (one, short) in enumerate(zip(found, plain, strict=True)):
             believed = [number for number in range(len(one.words)) if sure_RW[r, number]]
             first = {(one.sentences[number], one.texts[number]): number for number in reversed(believed)}
-            empty = [phrase.head for phrase in short.phrases if says_RW[r, phrase.head] < choice.evidence]
-            noun = short.texts[empty[0]] if empty and choice.noun else choice.noun
+            empty = [phrase.head for phrase in short.phrases if says_RW[r, phrase.head] < cfg.evidence]
+            noun = short.texts[empty[0]] if empty and cfg.noun else cfg.noun
             said = frozenset(number for (_, text), number in first.items() if text in short.texts)
             beliefs.append(Belief(one, frozenset(believed), said, noun, short.caption))
         return beliefs
@@ -148,7 +106,7 @@ class Describer:
         """
         share = ranks.share(len(batch.rows_B))
         with torch.no_grad():
-            rollout = captioner.generate(visual[share], self.decoding, batch[share].seeds)
+            rollout = captioner.generate(visual[share], self.cfg.decoding, batch[share].seeds)
         if ranks.count() > 1:
             rollout = gather_rollout(rollout, captioner.tokenizer.pad_token_id or 0)
         log_p_ORT = Speaker(captioner).log_probs(rollout, replace(batch, visual=visual))
@@ -236,26 +194,34 @@ class Listener:
 class SelfDistillation(Stateless[CaptionerLike]):
     """Maximum likelihood on the selected captions. Without a ``listener``, selects the first candidate (a control).
 
-    When a picture first occurs, one caption is built for each of the ``prices`` (`Choice.speaker`). These captions are
-    the objective's state. Each rank describes its share of the pictures and selects their captions. ``levels``: assigns
-    a price and a prompt to each picture in a step.
+    When a picture first occurs, one caption is built for each level of detail. These captions are the objective's
+    state. Each rank describes its share of the pictures and selects their captions.
     """
 
+    @objective(
+        "self-distillation",
+        help="Distills short captions, built from the model's confident words, that tell a picture from look-alikes.",
+        direction="lower",
+        needs=("start",),
+    )
     class Config(ObjectiveOptions):
         """Maximum likelihood on short captions, built from the words that the initial model is confident about in its
         own descriptions.
 
         ``prompt`` asks the initial model for a description; "" uses its default prompt. ``confidence`` and ``evidence``
-        are the minimum probability of such a word and its minimum mutual information with the picture, in nats. Selects
-        one of ``candidates`` captions by the probability that the scorer picks the picture among its ``nearest``
-        look-alikes + ``speaker`` · the caption's log-probability under the initial model − ``rent`` per word.
+        are the minimum probability of such a word, given the preceding text, and its minimum mutual information with
+        the picture, in nats; words with less are not specific to the picture. Selects one of ``candidates`` captions by
+        the probability that the scorer picks the picture among its ``nearest`` look-alikes + ``speaker`` · the
+        caption's log-probability under the initial model − ``rent`` per word. This is the probability, not its
+        logarithm, so that captions get longer only where extra words decide whether the picture is retrieved.
         ``likelihood``: weight of the initial model's log-probabilities of the caption for these pictures, which are
-        added to the scorer's logits. ``noun`` replaces an uncertain noun if the plain caption contains no generic noun;
-        "" drops the whole phrase, which suits photos. ``scorers``: scorers to use instead of [scorer]. For each
-        picture, only the least confident of the scorers that were not trained on the picture counts (according to the
-        ids in the runs' recipes). The first scorer defines look-alikes. Controls: ``select`` = "random" selects any
-        candidate; ``shuffled_beliefs`` permutes which words count as confident. ``detail``: levels from least to most
-        detail, each with its own ``prompt`` and ``speaker``. One level has no prompt and uses the objective's speaker.
+        added to the scorer's logits and penalize false words. ``noun`` replaces an uncertain noun if the plain caption
+        contains no generic noun; "" drops the whole phrase, which suits photos. ``scorers``: scorers to use instead of
+        [scorer]. For each picture, only the least confident of the scorers that were not trained on the picture counts
+        (according to the ids in the runs' recipes). The first scorer defines look-alikes. Controls: ``select`` =
+        "random" selects any candidate; ``shuffled_beliefs`` permutes which words of a kind count as confident.
+        ``detail``: levels from least to most detail, each with its own ``prompt`` and ``speaker``. One level has no
+        prompt and uses the objective's speaker.
         """
 
         kind: Literal["self_distillation"]
@@ -304,9 +270,7 @@ class SelfDistillation(Stateless[CaptionerLike]):
 
         def build(self, parts: RunParts) -> SelfDistillation:
             plain, asked = parts.start(), parts.start(self.prompt)
-            describer = Describer(
-                plain, asked, self.decoding, pixels=parts.vision_learns, shuffled=self.shuffled_beliefs
-            )
+            describer = Describer(plain, asked, self, pixels=parts.vision_learns)
             listener = None
             if self.select == "scorer":
                 scorers = frozen_scorers(self.scorers, parts)
@@ -314,22 +278,12 @@ class SelfDistillation(Stateless[CaptionerLike]):
                 visual = parts.train_visual() if self.likelihood else None
                 unseen_KN = unseen_by(self.scorers, parts) if self.scorers else None
                 listener = Listener(heard, parts.nearest_train(scorers[0], self.nearest), visual, unseen_KN)
-            choice = Choice(**{name: getattr(self, name) for name in Choice.__dataclass_fields__})
-            prices = price_list(self.detail, self.speaker)
-            levels = Levels([level.prompt for level in self.detail] or [""])
-            return SelfDistillation(describer, listener, choice, prices, levels)
+            return SelfDistillation(describer, listener, self)
 
-    def __init__(
-        self,
-        describer: Describer,
-        listener: Listener | None,
-        choice: Choice = Choice(),
-        prices: Sequence[float] = (),
-        levels: Levels | None = None,
-    ) -> None:
-        self.describer, self.listener, self.choice = describer, listener, choice
-        self.choices = [replace(choice, speaker=price) for price in prices or (choice.speaker,)]
-        self.levels = levels or Levels()
+    def __init__(self, describer: Describer, listener: Listener | None, cfg: SelfDistillation.Config) -> None:
+        self.describer, self.listener, self.cfg = describer, listener, cfg
+        self.prices = price_list(cfg.detail, cfg.speaker)
+        self.levels = Levels([level.prompt for level in cfg.detail] or [""])
         self._chosen: dict[int, list[str]] = {}  # maps each training picture to its caption at each level
 
     def __call__(self, learner: CaptionerLike, batch: Batch) -> Loss:
@@ -363,7 +317,7 @@ class SelfDistillation(Stateless[CaptionerLike]):
         return [self._chosen[row][level] for row, level in zip(rows, self.levels.of(batch).tolist(), strict=True)]
 
     def state_dict(self) -> dict[str, Any]:
-        one = len(self.choices) == 1
+        one = len(self.prices) == 1
         return {"captions": {str(row): texts[0] if one else texts for row, texts in self._chosen.items()}}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -371,34 +325,41 @@ class SelfDistillation(Stateless[CaptionerLike]):
         self._chosen = {int(row): [texts] if isinstance(texts, str) else texts for row, texts in kept.items()}
 
     def _choose(self, batch: Batch) -> list[list[str]]:
+        """Returns each picture's caption at each level."""
         with torch.no_grad(), torch.autocast(batch.visual.device.type, enabled=False):
-            return self._chosen_of(batch)
-
-    def _chosen_of(self, batch: Batch) -> list[list[str]]:
-        visual = self.describer.view(batch.visual)
-        beliefs = self.describer(visual, batch, self.choice)
-        seeds = ItemSeeds(tuple(item.id for item in batch.items), batch.seed)
-        options = [candidates(one, self.choice, seeds[b : b + 1]) for b, one in enumerate(beliefs)]
-        if self.listener is None:
-            return [one[:1] * len(self.choices) for one in options]
-        rows_BM = self.listener.among(batch.rows_B.numpy())
-        heard = self.listener.logits(rows_BM, options)  # scorers distribute the texts over the ranks themselves
-        share = ranks.share(len(options))
-        if self.choice.likelihood:
-            assert self.listener.visual is not None
-            visual = self.describer.view(self.listener.visual(rows_BM[share].ravel()))
-        else:
+            visual = self.describer.view(batch.visual)
+            beliefs = self.describer(visual, batch)
+            seeds = ItemSeeds(tuple(item.id for item in batch.items), batch.seed)
+            options = [candidates(one, self.cfg.candidates, seeds[b : b + 1]) for b, one in enumerate(beliefs)]
+            if self.listener is None:
+                return [one[:1] * len(self.prices) for one in options]
+            rows_BM = self.listener.among(batch.rows_B.numpy())
+            heard = self.listener.logits(rows_BM, options)  # scorers distribute the texts over the ranks themselves
+            share = ranks.share(len(options))
             visual = visual[share]
-        spoken = self.describer.log_probs(visual, options[share])
-        mine = zip(options[share], heard[share], spoken, strict=True)
-        texts = collectives.gather_texts(
-            [
-                best(one, choice.value(heard_KMC, spoken_MC), choice.rent)
-                for one, heard_KMC, spoken_MC in mine
-                for choice in self.choices
+            if self.cfg.likelihood:
+                assert self.listener.visual is not None
+                visual = self.describer.view(self.listener.visual(rows_BM[share].ravel()))
+            spoken = self.describer.log_probs(visual, options[share])
+            texts = [
+                best(one, caption_values(heard_KMC, spoken_MC, price, self.cfg.likelihood), self.cfg.rent)
+                for one, heard_KMC, spoken_MC in zip(options[share], heard[share], spoken, strict=True)
+                for price in self.prices
             ]
-        )
-        return [*blocks_of(texts, len(self.choices))]
+            return [*blocks_of(collectives.gather_texts(texts), len(self.prices))]
+
+
+def caption_values(
+    heard_KMC: torch.Tensor, spoken_MC: torch.Tensor, speaker: float, likelihood: float = 0.0
+) -> torch.Tensor:
+    """Computes the value of each of C captions, before subtracting the rent.
+
+    heard_KMC: logits of K scorers for M pictures, starting with the captions' own picture. For each caption, only the
+        scorer with the lowest probability counts.
+    spoken_MC: log-probabilities of the captions under the initial model, for all M pictures if ``likelihood`` is used.
+    """
+    picked_C = (heard_KMC + likelihood * spoken_MC).softmax(1)[:, 0].amin(0)
+    return picked_C + speaker * spoken_MC[0]
 
 
 def best(texts: list[str], value_C: torch.Tensor, rent: float) -> str:
@@ -407,8 +368,9 @@ def best(texts: list[str], value_C: torch.Tensor, rent: float) -> str:
     return texts[int((value_C - rent * words_C).argmax())]
 
 
-def candidates(belief: Belief, choice: Choice, seed: ItemSeeds) -> list[str]:
-    """Builds distinct candidate captions from the words that the model is confident about. No candidate repeats a noun.
+def candidates(belief: Belief, count: int, seed: ItemSeeds) -> list[str]:
+    """Builds up to ``count`` distinct candidate captions from the words that the model is confident about. No candidate
+    repeats a noun.
 
     A candidate mentions one object from a sentence in the description, or the sentence's first n objects in order. With
     any other selection, the learner loses track of which objects it has mentioned, and repeats itself. Words that also
@@ -416,9 +378,9 @@ def candidates(belief: Belief, choice: Choice, seed: ItemSeeds) -> list[str]:
     fraction of other words to keep. If there is no candidate, returns the fallback caption (see `_least`).
     """
     description, W = belief.description, len(belief.description.words)
-    uniform_KU = seed.uniform("self-distillation", 4 + W, choice.candidates).tolist()
+    uniform_KU = seed.uniform("self-distillation", 4 + W, count).tolist()
     sentences = description.by_sentence()
-    turn_K = seed.uniform("self-distillation sentences", 1, choice.candidates)[:, 0].tolist()
+    turn_K = seed.uniform("self-distillation sentences", 1, count)[:, 0].tolist()
     found: list[str] = []
     for turn, (number, which, heads, others, *draws) in zip(turn_K, uniform_KU, strict=True):
         phrases = sentences[int(turn * len(sentences))] if sentences else []
@@ -451,16 +413,3 @@ def _least(belief: Belief, sentences: list[list[Phrase]]) -> str:
         if least := belief.description.condensed(words, belief.noun):
             return least
     return f"{article(belief.noun)} {belief.noun}" if belief.noun else belief.plain
-
-
-OBJECTIVES.register(
-    ObjectiveEntry(
-        name="self_distillation",
-        factory=SelfDistillation.Config.build,
-        help="Distills short captions, built from the model's confident words, that tell a picture from look-alikes.",
-        options=SelfDistillation.Config,
-        needs=("start",),
-        label="self-distillation",
-        direction="lower",
-    )
-)

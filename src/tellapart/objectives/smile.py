@@ -22,8 +22,8 @@ from pydantic import Field, model_validator
 from tellapart.errors import UsageError, nearest
 from tellapart.models import output_layer as head
 from tellapart.models.protocols import CaptionerLike, Tokenizer
-from tellapart.objectives.base import OBJECTIVES, ObjectiveEntry, ObjectiveOptions, Stateless
-from tellapart.objectives.labels import at_least_float32, check_labels, count_valid, flat_positions
+from tellapart.objectives.base import ObjectiveOptions, Stateless, objective
+from tellapart.objectives.labels import at_least_float32, check_labels, count_valid, flat_positions, loss_of_references
 from tellapart.objectives.mle import mle_loss, mle_term
 from tellapart.rewards.run_parts import RunParts
 from tellapart.types import Batch, Loss
@@ -225,6 +225,12 @@ def reverse_term(
 class Smile(Stateless[CaptionerLike]):
     """`smile_loss` on the batch's references. Seed, step, item and caption determine the random subsets."""
 
+    @objective(
+        "SMILE",
+        help="Maximum likelihood restricted to the words in each reference (paper 1).",
+        direction="lower",
+        loss_selects=False,
+    )
     class Config(ObjectiveOptions):
         """SMILE with the defaults of paper 1. ``mle_weight`` is λ in eq. 4, which is 0.01 in the paper's best row."""
 
@@ -296,15 +302,10 @@ class Smile(Stateless[CaptionerLike]):
         }
         if cfg.subset == "random" and (seeds := batch.seeds) is not None:
             settings["uniform_BK"] = seeds.uniform("subset", cfg.random_size, len(labels_RT) // len(seeds))
-        read_RT = labels_RT
         if cfg.shift_as == "program":
-            read_RT, _ = first_token(labels_RT, valid_RT, cfg.first_token, self.shift_V)
-        if (head := learner.head()) is None:
-            logits_RTV = learner.logits(batch.visual, read_RT, valid_RT)
-            return Loss(smile_loss(logits_RTV, labels_RT, valid_RT, **settings))
-        weight_VH, bias_V = head
-        hidden_RTH = learner.hidden(batch.visual, read_RT, valid_RT)
-        return Loss(smile_head_loss(hidden_RTH, weight_VH, labels_RT, valid_RT, bias_V, **settings))
+            settings["input_RT"], _ = first_token(labels_RT, valid_RT, cfg.first_token, self.shift_V)
+        references = batch.visual, labels_RT, valid_RT
+        return Loss(loss_of_references(learner, *references, smile_loss, smile_head_loss, **settings))
 
 
 # First-token shifting replaces the word at the start of a caption with another form of it (section 3.3).
@@ -351,16 +352,3 @@ def alternative_form(token: str, ids: dict[str, int]) -> str | None:
     candidates = [CONTINUES + token, *(token[1:] for mark in STARTS if token.startswith(mark))]
     candidates += [mark + token for mark in STARTS]
     return next((form for form in candidates if form in ids), None)
-
-
-OBJECTIVES.register(
-    ObjectiveEntry(
-        name="smile",
-        factory=Smile.Config.build,
-        help="Maximum likelihood restricted to the words in each reference (paper 1).",
-        options=Smile.Config,
-        label="SMILE",
-        direction="lower",
-        loss_selects=False,
-    )
-)

@@ -13,8 +13,8 @@ import torch
 
 from tellapart.models import output_layer as head
 from tellapart.models.protocols import CaptionerLike
-from tellapart.objectives.base import OBJECTIVES, ObjectiveEntry, ObjectiveOptions, Stateless
-from tellapart.objectives.labels import at_least_float32, check_labels, count_valid, flat_positions
+from tellapart.objectives.base import ObjectiveOptions, Stateless, objective
+from tellapart.objectives.labels import at_least_float32, check_labels, head_loss_of, loss_of_references
 from tellapart.rewards.run_parts import RunParts
 from tellapart.types import Batch, Loss
 
@@ -70,6 +70,12 @@ class SparsemaxTerm(head.VocabularyTerm):
 class Sparsemax(Stateless[CaptionerLike]):
     """`sparsemax_loss` on the batch's references."""
 
+    @objective(
+        "sparsemax",
+        help="Sparsemax loss on the references: improbable words get no gradient.",
+        direction="lower",
+        loss_selects=False,
+    )
     class Config(ObjectiveOptions):
         """Sparsemax loss on the references. Captions are still generated with softmax."""
 
@@ -80,23 +86,5 @@ class Sparsemax(Stateless[CaptionerLike]):
 
     def __call__(self, learner: CaptionerLike, batch: Batch) -> Loss:
         assert batch.tokens_RT is not None and batch.valid_RT is not None
-        labels_RT, valid_RT = batch.tokens_RT, batch.valid_RT
-        if (layer := learner.head()) is None:
-            return Loss(sparsemax_loss(learner.logits(batch.visual, labels_RT, valid_RT), labels_RT, valid_RT))
-        weight_VH, bias_V = layer
-        hidden_RTH = learner.hidden(batch.visual, labels_RT, valid_RT)
-        term = SparsemaxTerm(flat_positions(valid_RT), labels_RT[valid_RT], 1 / count_valid(valid_RT))
-        return Loss(head.head_loss(hidden_RTH, weight_VH, bias_V, [term]))
-
-
-OBJECTIVES.register(
-    ObjectiveEntry(
-        name="sparsemax",
-        factory=Sparsemax.Config.build,
-        help="Sparsemax loss on the references: improbable words get no gradient.",
-        options=Sparsemax.Config,
-        label="sparsemax",
-        direction="lower",
-        loss_selects=False,
-    )
-)
+        references = batch.visual, batch.tokens_RT, batch.valid_RT
+        return Loss(loss_of_references(learner, *references, sparsemax_loss, head_loss_of(SparsemaxTerm)))

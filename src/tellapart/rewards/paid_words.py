@@ -17,7 +17,7 @@ from pydantic import Field
 
 from tellapart.language.removed_claim import neutral, without
 from tellapart.language.token_words import NO_WORD, words_of_tokens
-from tellapart.language.words import WORD_FINDERS, WORD_KINDS, FindWords, Word, check_words, content_words
+from tellapart.language.words import WORD_FINDERS, WORD_KINDS, Word, check_words
 from tellapart.rewards.base import Reward, RewardOptions, reward
 from tellapart.rewards.evidence import WordEvidence, spread, word_evidence
 from tellapart.rewards.run_parts import RunParts, frozen_scorers
@@ -70,12 +70,11 @@ class Price:
 class JudgedWords:
     """The content words of R captions.
 
-    near_RW: the worth of each word in nats. gate_RW: the confidence in each word, in [0, 1]. word_RT: see
-    `words_of_tokens`. If a caption has fewer than W words, the remaining entries in its row are undefined.
+    near_RW: the worth of each word in nats. gate_RW: the confidence in each word, in [0, 1]. If a caption has fewer
+    than W words, the remaining entries in its row are undefined.
     """
 
-    found: list[list[Word]]
-    word_RT: torch.Tensor
+    words: WordEvidence
     near_RW: torch.Tensor
     gate_RW: torch.Tensor
 
@@ -143,11 +142,11 @@ class PaidWords:
     Returns reward_BST, where each token of a content word has the word's credit and all other tokens have NaN. If
     ``per`` is ``caption``, returns reward_BS, the sum of the credits of the words in a caption.
 
-    ``confidence``: how to measure the initial model's confidence in a word: ``log_prob``, the word's log-probability
-    given the preceding text; ``pmi``, the word's mutual information with the picture; ``both``, the log-probability
-    plus half of the mutual information, which predicts best which words are true (docs/research). ``shuffled``: a
-    control that permutes the gates among words of the same kind, so that the total reward is the same but goes to
-    random words.
+    ``cfg.confidence``: how to measure the initial model's confidence in a word: ``log_prob``, the word's
+    log-probability given the preceding text; ``pmi``, the word's mutual information with the picture; ``both``, the
+    log-probability plus half of the mutual information, which predicts best which words are true (docs/research).
+    ``cfg.shuffled_gates``: a control that permutes the gates among words of the same kind, so that the total reward is
+    the same but goes to random words.
     """
 
     @reward(
@@ -202,54 +201,35 @@ class PaidWords:
             nearest = parts.nearest_train(scorer, self.nearest)
             effects = WordEffects(scorer, parts.train_features(scorer), nearest, replace=self.replace)
             speaker = Speaker(parts.start(), self.others, pixels=parts.vision_learns)
-            price = Price(**{name: getattr(self, name) for name in Price.__dataclass_fields__})
-            return PaidWords(
-                effects,
-                speaker,
-                price,
-                confidence=self.confidence,
-                per=self.per,
-                find=WORD_FINDERS[self.words],
-                shuffled=self.shuffled_gates,
-            )
+            return PaidWords(effects, speaker, self)
 
-    def __init__(
-        self,
-        effects: WordEffects,
-        speaker: Speaker,
-        price: Price = Price(),
-        *,
-        confidence: Literal["both", "pmi", "log_prob"] = "both",
-        per: Literal["word", "caption"] = "word",
-        find: FindWords = content_words,
-        shuffled: bool = False,
-    ) -> None:
-        self.effects, self.speaker, self.price = effects, speaker, price
-        self.confidence, self.per, self.find, self.shuffled = confidence, per, find, shuffled
+    def __init__(self, effects: WordEffects, speaker: Speaker, cfg: Config | None = None) -> None:
+        self.effects, self.speaker, self.cfg = effects, speaker, cfg or PaidWords.Config(kind="paid_words")
+        self.price = Price(**{name: getattr(self.cfg, name) for name in Price.__dataclass_fields__})
+        self.find = WORD_FINDERS[self.cfg.words]
 
     def __call__(self, rollout: Rollout, batch: Batch) -> torch.Tensor:
         judged = self.judge(rollout, batch)
-        gate_RW = shuffled_gates(judged.gate_RW, judged.found, batch) if self.shuffled else judged.gate_RW
+        words_R, word_RT = judged.words.words_R, judged.words.word_RT
+        gate_RW = shuffled_gates(judged.gate_RW, words_R, batch) if self.cfg.shuffled_gates else judged.gate_RW
         credit_RW = self.price.credit(gate_RW, judged.near_RW)
-        if self.per == "caption":
-            is_word_RW = torch.tensor([[w < len(words) for w in range(gate_RW.shape[1])] for words in judged.found])
+        if self.cfg.per == "caption":
+            is_word_RW = torch.tensor([[w < len(words) for w in range(gate_RW.shape[1])] for words in words_R])
             return (credit_RW * is_word_RW).sum(1).view(-1, rollout.samples)
-        credit_RT = spread(credit_RW, judged.word_RT)
-        return credit_RT.view(-1, rollout.samples, judged.word_RT.shape[1])
+        return spread(credit_RW, word_RT).view(-1, rollout.samples, word_RT.shape[1])
 
     def judge(self, rollout: Rollout, batch: Batch) -> JudgedWords:
         """Returns the content words with their worth and gate, before gates are shuffled and credits are summed."""
         log_p_ORT = self.speaker.log_probs(rollout, batch)
         words = word_evidence(log_p_ORT, rollout, self.speaker.start.tokenizer, self.find)
         near_RW, far_RW = self.effects(rollout.texts, words.words_R, batch.rows_B.numpy())
-        gate_RW = self.price.gate(self.confidence_of(words), far_RW)
-        return JudgedWords(words.words_R, words.word_RT, near_RW, gate_RW)
+        return JudgedWords(words, near_RW, self.price.gate(self.confidence_of(words), far_RW))
 
     def confidence_of(self, words: WordEvidence) -> torch.Tensor:
         """Computes confidence_RW, the initial model's confidence in each word, in nats."""
-        if self.confidence == "log_prob":
+        if self.cfg.confidence == "log_prob":
             return words.log_p_RW
-        if self.confidence == "pmi":
+        if self.cfg.confidence == "pmi":
             return words.evidence_RW
         return words.log_p_RW + SHARE * words.evidence_RW
 

@@ -12,7 +12,7 @@ import accelerate.utils
 
 from tellapart.errors import MissingExtra, UsageError, nearest
 from tellapart.models import ranks
-from tellapart.objectives.base import OBJECTIVES, Objective
+from tellapart.objectives.base import Objective
 from tellapart.recipe.schema import Recipe
 from tellapart.training.build import TrainingSetup
 from tellapart.training.references import check_references
@@ -26,8 +26,7 @@ def check_setup(setup: TrainingSetup) -> None:
     recipe = setup.recipe
     check_trackers(recipe.training.trackers)
     check_code(recipe)
-    if (check := OBJECTIVES.find(recipe.objective.kind).check) is not None:
-        check(recipe.objective)
+    recipe.objective.check()
     validation, select = recipe.data.validation, recipe.select
     if recipe.trains == "scorer":
         why = "validating a scorer retrieves pictures by their references"

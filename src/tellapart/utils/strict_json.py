@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 from tellapart.utils.terminal_text import HIDDEN
@@ -19,10 +20,13 @@ def json_text(value: Any) -> str:
 
 
 def json_value(value: Any, places: int | None = None) -> Any:
-    """Converts a value for JSON: non-finite numbers to null, NumPy numbers to Python numbers, tuples to lists.
+    """Converts a value for JSON: non-finite numbers to null, NumPy numbers to Python numbers, tuples to lists,
+    dataclasses to objects.
 
     ``places``: decimal places to round floats to; None disables rounding.
     """
+    if is_dataclass(value):
+        value = {field.name: getattr(value, field.name) for field in fields(value)}
     if isinstance(value, Mapping):
         return {key: json_value(inner, places) for key, inner in value.items()}
     if isinstance(value, list | tuple):
