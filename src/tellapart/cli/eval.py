@@ -35,38 +35,26 @@ app = App()
 def evaluate(
     options: EvalOptions,
     *,
-    captioner: Annotated[
-        list[str] | None,
-        typer.Option(help="Captioner to run on --data before measuring: a name, or openai:MODEL@URL. Repeatable."),
-    ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="KEY=VALUE", help="Change an advanced setting; '--set list' shows all. Repeatable."
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", help="Output file: .json, .csv, .md, .tex, or .txt.", dir_okay=False),
-    ] = None,
-    format: Annotated[
-        str | None,
-        typer.Option(
-            help="table, markdown, latex, csv, or json. Default: inferred from the suffix of --out, otherwise table."
-        ),
-    ] = None,
-    per_caption: Annotated[
-        Path | None, typer.Option("--per-caption", help="Output file for per-caption scores: .jsonl or .csv.")
-    ] = None,
-    report: Annotated[
-        Path | None, typer.Option(help="HTML page to write, with a gallery if --data provides pictures.")
-    ] = None,
+    captioner: list[str] | None = None,
+    settings: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE")] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", dir_okay=False)] = None,
+    format: str | None = None,
+    per_caption: Path | None = None,
+    report: Path | None = None,
     device: Device = "auto",
     precision: ExactPrecision = "auto",
     as_json: Json = False,
 ) -> None:
-    """Measure captions: retrieval among similar pictures, agreement with references, diversity, truthfulness."""
+    """Measure captions: retrieval among similar pictures, agreement with references, diversity, truthfulness.
 
+    Args:
+        captioner: Captioner to run on --data before measuring: a name, or openai:MODEL@URL. Repeatable.
+        settings: Change an advanced setting; '--set list' shows all. Repeatable.
+        out: Output file: .json, .csv, .md, .tex, or .txt.
+        format: table, markdown, latex, csv, or json. Default: inferred from the suffix of --out, otherwise table.
+        per_caption: Output file for per-caption scores: .jsonl or .csv.
+        report: HTML page to write, with a gallery if --data provides pictures.
+    """
     names = [name.strip() for name in ",".join(options.metrics or ()).split(",") if name.strip()]
     if settings == ["list"] or [name.lower() for name in names] == ["list"]:
         show_keys(as_json) if settings == ["list"] else show_metrics(as_json)
@@ -138,11 +126,11 @@ def show_keys(as_json: bool) -> None:
 
 @app.command("eval headroom", hidden=True)
 def headroom(
-    model: Annotated[str, typer.Argument(help="Captioner: folder, run, hub name, or 'scenes'.")],
-    pictures: Annotated[list[str], typer.Argument(help="Data sets with references or scenes, as kind:path?key=value.")],
-    samples: Annotated[int, typer.Option(min=1, metavar="N", help="Number of sampled captions per picture.")] = 10,
-    max_tokens: Annotated[int, typer.Option(min=1, help="Maximum caption length, in tokens.")] = 40,
-    seed: Annotated[int, typer.Option(min=0, help="Random seed for the samples.")] = 0,
+    model: str,
+    pictures: list[str],
+    samples: Annotated[int, typer.Option(min=1, metavar="N")] = 10,
+    max_tokens: Annotated[int, typer.Option(min=1)] = 40,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
     as_json: Json = False,
     device: Device = "auto",
 ) -> None:
@@ -150,6 +138,13 @@ def headroom(
 
     Ranks the claims of sampled captions by the captioner's confidence, and prints precision and recall of greedy
     captions. Claims about scenes are verified against the scene, and all other claims against the references' words.
+
+    Args:
+        model: Captioner: folder, run, hub name, or 'scenes'.
+        pictures: Data sets with references or scenes, as kind:path?key=value.
+        samples: Number of sampled captions per picture.
+        max_tokens: Maximum caption length, in tokens.
+        seed: Random seed for the samples.
     """
     from tellapart.evaluation.headroom import headroom_of
 

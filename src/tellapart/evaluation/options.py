@@ -1,11 +1,12 @@
 """An evaluation's settings. The command line is generated from them, and `evaluate` accepts them as arguments.
 
-Each field is an option of ``tellapart eval`` (if annotated with `typer.Option`) or a key for ``--set KEY=VALUE`` (if
-annotated with a line of help).
+Each field is an option of ``tellapart eval`` (if its class lists it under ``Args``) or a key for ``--set KEY=VALUE``
+(if listed under ``Keys``).
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from importlib import import_module
@@ -30,37 +31,38 @@ def metric_names(incomplete: str) -> list[str]:
 class EvalSettings:
     """Settings shared by the command line (`EvalOptions`) and the Python API (`EvalInputs`).
 
-    metrics: by default, all metrics that the inputs allow (`tellapart.evaluation.chosen_metrics.choose`).
-    human: score a reference as a system: the "first" (paper 3), a "random" one (paper 1), or the "mean" over all
-        references (paper 2). Each reference is scored against the picture's other references.
+    By default, all metrics that the inputs allow are computed (`tellapart.evaluation.chosen_metrics.choose`). ``human``
+    is the "first" reference (paper 3), a "random" one (paper 1), or the "mean" over all references (paper 2). Each
+    reference is scored against the picture's other references. Raises `UsageError` for an invalid value.
 
-    Raises `UsageError` for an invalid value.
+    Args:
+        metrics: Comma-separated metrics; 'list' lists all, 'all' computes every metric that the inputs allow. Default:
+            five main metrics.
+        human: Score the human references as a system: first, random, or mean.
+        resamples: Number of bootstrap resamples.
+        seed: Random seed for the bootstrap and for shuffled pools.
+        correction: Correction of p-values for multiple comparisons (all pairs and metrics): none or holm.
+
+    Keys:
+        chance: add random choice as a system: true or false
+        lookalike: number of pictures in a look-alike set
+        long_texts: how to handle captions that exceed the scorer's window: truncate, or sentences (score each sentence)
+        emscore_idf: IDF weights for EMScore's tokens: from references or captions
+        words: how many of each system's most characteristic adjectives and nouns to show
+        pairs: paired tests: first (each system against the first) or all
     """
 
-    metrics: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Comma-separated metrics; 'list' lists all, 'all' computes every metric that the inputs allow. "
-            "Default: five main metrics.",
-            autocompletion=metric_names,
-        ),
-    ] = None
-    human: Annotated[
-        str | None, typer.Option(help="Score the human references as a system: first, random, or mean.")
-    ] = None
-    chance: Annotated[bool, "add random choice as a system: true or false"] = False
-    resamples: Annotated[int, typer.Option(min=1, help="Number of bootstrap resamples.")] = 1000
-    seed: Annotated[int, typer.Option(min=0, help="Random seed for the bootstrap and for shuffled pools.")] = 0
-    lookalike: Annotated[int, "number of pictures in a look-alike set"] = 10
-    long_texts: Annotated[
-        str, "how to handle captions that exceed the scorer's window: truncate, or sentences (score each sentence)"
-    ] = "truncate"
-    emscore_idf: Annotated[str | None, "IDF weights for EMScore's tokens: from references or captions"] = None
-    words: Annotated[int, "how many of each system's most characteristic adjectives and nouns to show"] = 0
-    pairs: Annotated[str, "paired tests: first (each system against the first) or all"] = "first"
-    correction: Annotated[
-        str, typer.Option(help="Correction of p-values for multiple comparisons (all pairs and metrics): none or holm.")
-    ] = "none"
+    metrics: Annotated[list[str] | None, typer.Option(autocompletion=metric_names)] = None
+    human: str | None = None
+    chance: bool = False
+    resamples: Annotated[int, typer.Option(min=1)] = 1000
+    seed: Annotated[int, typer.Option(min=0)] = 0
+    lookalike: int = 10
+    long_texts: str = "truncate"
+    emscore_idf: str | None = None
+    words: int = 0
+    pairs: str = "first"
+    correction: str = "none"
 
     least: ClassVar = {"resamples": 1, "lookalike": 2, "words": 0}
     choices: ClassVar[dict[str, tuple[str | None, ...]]] = {
@@ -88,53 +90,54 @@ class EvalSettings:
 class EvalFiles:
     """Files, specifications and model names. Creating an instance opens nothing.
 
-    captions: caption files. Each file is a system and is named after the file.
-    references: one or more files, whose references are joined by id.
-    data: a specification such as ``coco:FOLDER?split=test``. Its references are used if ``references`` is not given.
-    scorer, eval_scorers, language_model, bertscore: model folders or names.
-    allow_missing: score only pictures that have captions from all systems. Two files must still share at least
-        ``min_overlap`` of the ids, as a fraction of the larger file's ids.
-    bags: files of candidate sets (`tellapart.evaluation.file_sets`).
-    distractors: the specification of additional pictures, which compete with each caption's own picture.
-    synonyms: a file of objects and their synonyms in CHAIR's layout. instances: COCO's ``instances_*.json``.
-    device, precision: where and in which precision models run; here, ``auto`` means fp32 (`tellapart.models.devices`).
+    Each caption file is a system and is named after the file. The references of several files are joined by id; without
+    such files, those of the data are used. With ``allow_missing``, two files must still share at least ``min_overlap``
+    of the ids, as a fraction of the larger file's ids. Distractors compete with each caption's own picture. For the
+    ``precision`` of models, ``auto`` means fp32 (`tellapart.models.devices`).
+
+    Args:
+        captions: Caption file, one per system: JSON, JSONL, CSV, Parquet, text, … Repeatable.
+        references: Reference captions, in any layout that --captions accepts. Repeatable.
+        data: Folder of pictures, or a data set as kind:path?split=test.
+        scorer: Scorer: folder, run, hub name, or 'scenes'.
+        eval_scorers: Held-out scorer, to detect reward hacking. Repeatable.
+        allow_missing: Score only the pictures that have a caption in every file.
+        bags: Candidate sets: bags.jsonl, TrueMatch's 3.json, ImageCoDe's JSON. Repeatable.
+        distractors: Additional candidate pictures, as kind:path.
+        queries: Search queries for each picture (search metrics).
+        llm_judge: Judge model: openai:MODEL@URL (API key from the environment), or local:FOLDER.
+
+    Keys:
+        min_overlap: minimum fraction of ids that two files must share
+        language_model: causal language model for perplexity: a folder or hub name
+        bertscore: text encoder for BERTScore: a folder or a hub name such as roberta-large
+        query_encoder: sentence encoder for queries and capture_soft: a folder or hub name
+        synonyms: synonym file for CHAIR and facts, in the layout of CHAIR's synonyms.txt
+        instances: COCO's instances_*.json for CHAIR
+        questions: CaptionQA's questions: {picture: [{question, choices, answer}]}
+        ledger: file that stores the judge's answers for reuse
+        prompts: folder of custom prompts for the judge
     """
 
-    captions: Annotated[
-        list[Path] | None,
-        typer.Option(help="Caption file, one per system: JSON, JSONL, CSV, Parquet, text, … Repeatable."),
-    ] = None
-    references: Annotated[
-        list[Path] | None, typer.Option(help="Reference captions, in any layout that --captions accepts. Repeatable.")
-    ] = None
-    data: Annotated[str | None, typer.Option(help="Folder of pictures, or a data set as kind:path?split=test.")] = None
-    scorer: Annotated[str | None, typer.Option(help="Scorer: folder, run, hub name, or 'scenes'.")] = None
-    eval_scorers: Annotated[
-        list[str] | None,
-        typer.Option("--eval-scorer", help="Held-out scorer, to detect reward hacking. Repeatable."),
-    ] = None
-    allow_missing: Annotated[
-        bool, typer.Option("--allow-missing", help="Score only the pictures that have a caption in every file.")
-    ] = False
-    bags: Annotated[
-        list[Path] | None,
-        typer.Option(help="Candidate sets: bags.jsonl, TrueMatch's 3.json, ImageCoDe's JSON. Repeatable."),
-    ] = None
-    distractors: Annotated[str | None, typer.Option(help="Additional candidate pictures, as kind:path.")] = None
-    queries: Annotated[Path | None, typer.Option(help="Search queries for each picture (search metrics).")] = None
-    llm_judge: Annotated[
-        str | None,
-        typer.Option(help="Judge model: openai:MODEL@URL (API key from the environment), or local:FOLDER."),
-    ] = None
-    min_overlap: Annotated[float, "minimum fraction of ids that two files must share"] = 0.5
-    language_model: Annotated[str | None, "causal language model for perplexity: a folder or hub name"] = None
-    bertscore: Annotated[str | None, "text encoder for BERTScore: a folder or a hub name such as roberta-large"] = None
-    query_encoder: Annotated[str | None, "sentence encoder for queries and capture_soft: a folder or hub name"] = None
-    synonyms: Annotated[Path | None, "synonym file for CHAIR and facts, in the layout of CHAIR's synonyms.txt"] = None
-    instances: Annotated[Path | None, "COCO's instances_*.json for CHAIR"] = None
-    questions: Annotated[Path | None, "CaptionQA's questions: {picture: [{question, choices, answer}]}"] = None
-    ledger: Annotated[Path, "file that stores the judge's answers for reuse"] = LEDGER
-    prompts: Annotated[Path | None, "folder of custom prompts for the judge"] = None
+    captions: list[Path] | None = None
+    references: list[Path] | None = None
+    data: str | None = None
+    scorer: str | None = None
+    eval_scorers: Annotated[list[str] | None, typer.Option("--eval-scorer")] = None
+    allow_missing: bool = False
+    bags: list[Path] | None = None
+    distractors: str | None = None
+    queries: Path | None = None
+    llm_judge: str | None = None
+    min_overlap: float = 0.5
+    language_model: str | None = None
+    bertscore: str | None = None
+    query_encoder: str | None = None
+    synonyms: Path | None = None
+    instances: Path | None = None
+    questions: Path | None = None
+    ledger: Path = LEDGER
+    prompts: Path | None = None
     device: str = "auto"
     precision: str = "auto"
 
@@ -157,9 +160,10 @@ class EvalOptions(EvalSettings, EvalFiles):
     @classmethod
     def keys(cls) -> dict[str, tuple[Any, str]]:
         """Returns the keys that ``--set`` accepts, with their types and help."""
-        hints = get_type_hints(cls, include_extras=True)
-        help_of = {name: getattr(hint, "__metadata__", (None,))[0] for name, hint in hints.items()}
-        return {name: (hints[name].__origin__, text) for name, text in help_of.items() if isinstance(text, str)}
+        sections = [str(each.__doc__).partition("    Keys:\n")[2] for each in (EvalFiles, EvalSettings)]
+        help_of = dict(re.findall(r"^ +(\w+): (.*)", "".join(sections), re.MULTILINE))
+        hints = get_type_hints(cls)
+        return {name: (hints[name], help_of[name]) for name in hints if name in help_of}
 
     def with_keys(self, assignments: Sequence[str]) -> EvalOptions:
         """Returns the options after applying ``--set KEY=VALUE`` assignments. Raises `UsageError`."""
