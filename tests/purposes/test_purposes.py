@@ -746,7 +746,7 @@ def test_texts_that_were_reviewed_stay_and_are_embedded(cli: Cli, folder: Path, 
     edits = [{"text": "a person's & <b>text</b>"}, {"accepted": True}, {"text": "", "decorative": True}]
     for number, fields in enumerate(edits):
         saved = review.write({number: {**fields, "version": rows[number]["version"]}}, "edit")
-        assert not saved.conflicts and "doubts" not in review.row(number)
+        assert not saved["conflicts"] and "doubts" not in review.row(number)
     done = cli(*typed[:-3], 60, *typed[-2:], "--embed")
     assert done.status == 0 and "were edited by hand and were kept; pass --replace-edited to" in done.err, done.err
     after = {one.id: one for one in CaptionStore.open(folder, out).captions().values()}

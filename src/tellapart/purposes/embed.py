@@ -80,9 +80,10 @@ def check_embed(items: Sequence[Item], folder: Path | None) -> None:
     for picture in pictures:
         with contextlib.suppress(PermissionError):  # unreadable pictures are not captioned either
             _packets(picture)
-            place = None if folder is None else folder / os.path.relpath(picture.absolute(), root)
-            for target in {place, _target(picture, root, folder)} if place is not None else ():
-                _check_copy(target, sources)
+            if folder is not None:
+                copy = folder / os.path.relpath(picture.absolute(), root)
+                for target in {copy, _target(picture, root, folder)}:
+                    _check_copy(target, sources)
 
 
 def _check_copy(target: Path, sources: Mapping[tuple[int, int], Path]) -> None:
@@ -131,28 +132,30 @@ def embed(items: Sequence[Item], edited: Mapping[str, Edited], own: OwnFiles, se
         UsageError: in the same cases as `check_embed`.
     """
     check_embed(items, settings.folder)
-    root = common_folder(items)
+    root, folder, language = common_folder(items), settings.folder, settings.language or xmp.DEFAULT
     todo, stayed = list[tuple[Path, Path, str]](), list[str]()
-    texts, replaced = dict[Path, str](), dict[Path, str]()
-    before = dict[Path, str]()
+    texts, before, replaced = dict[Path, str](), dict[Path, str](), dict[Path, str]()
     for item in items:
         one = edited.get(item.id, Edited(""))
         if not (one.text or one.accepted) or not isinstance(item.picture, FilePicture):
             continue
-        picture = item.picture.path
-        target, (inside, beside, other) = _target(picture, root, settings.folder), _packets(picture)
+        picture, sidecar = item.picture.path, item.picture.path.with_suffix(".xmp")
+        target, (inside, beside, other) = _target(picture, root, folder), _packets(picture)
         in_sidecar = xmp.languages_of(beside, str(picture))
         said = xmp.languages_of(other, str(picture)) | in_sidecar | xmp.languages_of(inside, str(picture))
-        ours, theirs, taken = _shares(one, said, own, picture.with_suffix(".xmp"), settings)
-        replaced |= taken
-        if not one.text and not said and settings.folder is None:
+        if not one.text and not said and folder is None:
             continue
-        if _is_taken(theirs, one.text, settings) or _was_emptied(one, said, own, picture.with_suffix(".xmp"), settings):
+        ours = _texts_of(one, said, language)
+        theirs = {key: text for key, text in said.items() if not own.is_own(_of(key, sidecar), text)}
+        if settings.replace_edited:
+            replaced |= {_of(key, sidecar): text for key, text in theirs.items() if ours.get(key, text) != text}
+            theirs = {key: text for key, text in theirs.items() if key not in ours}
+        elif _is_taken(theirs, one.text, settings.language) or _was_emptied(one, said, own, sidecar, language):
             stayed.append(item.id)
-            if settings.folder is None:
+            if folder is None:
                 continue
             ours = {}
-        base = inside if target.suffix != ".xmp" else beside or (other if settings.folder is not None else "")
+        base = inside if target.suffix != ".xmp" else beside or (other if folder is not None else "")
         packet = _with_texts(base, ours | theirs, target, settings.event)
         if target.suffix != ".xmp" and len(packet.encode()) > xmp_files.MOST:
             raise UsageError(
@@ -162,49 +165,38 @@ def embed(items: Sequence[Item], edited: Mapping[str, Edited], own: OwnFiles, se
         texts |= {_of(key, target): text for key, text in ours.items() if key not in theirs}
         before |= {_of(key, target): text for key, text in in_sidecar.items()}
         todo.append((picture, target, packet))
-    if settings.folder is None:
+    if folder is None:
         own.back_up(replaced)
         changed = {path: text for path, text in texts.items() if before.get(path, "") != text}
         own.record({path: text for path, text in texts.items() if path not in changed})
         own.record(changed, change=settings.change, before=before)
     for picture, target, packet in todo:
-        _embed(picture, target, packet, settings.folder)
-    copies = len(todo) if settings.folder is not None else 0
+        _write(picture, target, packet, folder)
     sidecars = [picture for picture, target, _ in todo if target.suffix == ".xmp"]
-    beside_names = (picture.with_name(f"{picture.name}.xmp") for picture in sidecars)
-    others = tuple(str(path) for path in beside_names if settings.folder is None and path.exists())
-    return Embedded(len(sidecars), copies, tuple(stayed), others)
+    if folder is not None:
+        return Embedded(len(sidecars), len(todo), tuple(stayed))
+    others = (picture.with_name(f"{picture.name}.xmp") for picture in sidecars)
+    return Embedded(len(sidecars), 0, tuple(stayed), tuple(str(path) for path in others if path.exists()))
 
 
 Texts = dict[tuple[str, str], str]  # by property and language
 
 
-def _shares(
-    one: Edited, said: Texts, own: OwnFiles, sidecar: Path, settings: EmbedSettings
-) -> tuple[Texts, Texts, dict[Path, str]]:
-    """Returns the texts to write, the texts from other sources to keep, and those from other sources to overwrite.
-
-    A text with a language also becomes the default text, unless the picture already has one.
-    """
-    language = settings.language or xmp.DEFAULT
-    ours: Texts = {}
+def _texts_of(one: Edited, said: Texts, language: str) -> Texts:
+    """Returns the texts to write. They also become the default texts, unless the picture already has one."""
+    texts: Texts = {}
     for name, text in ((xmp.ALT, one.text), (xmp.LONG, one.long)):
         if text or one.accepted:
-            ours[name, language] = text
+            texts[name, language] = text
             if said.get((name, xmp.DEFAULT)) in (None, said.get((name, language))):
-                ours[name, xmp.DEFAULT] = text
-    theirs = {key: text for key, text in said.items() if not own.is_own(_of(key, sidecar), text)}
-    if not settings.replace_edited:
-        return ours, theirs, {}
-    replaced = {_of(key, sidecar): text for key, text in theirs.items() if key in ours and text != ours[key]}
-    return ours, {key: text for key, text in theirs.items() if key not in ours}, replaced
+                texts[name, xmp.DEFAULT] = text
+    return texts
 
 
-def _is_taken(theirs: Texts, text: str, settings: EmbedSettings) -> bool:
+def _is_taken(theirs: Texts, text: str, language: str) -> bool:
     """Returns whether the picture already has another alt text, which must be kept."""
-    others = [other for (name, language), other in theirs.items()
-              if name == xmp.ALT and _share_language(language, settings.language)]  # fmt: skip
-    return not settings.replace_edited and any(other != text for other in others)
+    return any(name == xmp.ALT and other != text and _share_language(code, language)
+               for (name, code), other in theirs.items())  # fmt: skip
 
 
 def _share_language(one: str, other: str) -> bool:
@@ -213,12 +205,11 @@ def _share_language(one: str, other: str) -> bool:
     return not short or short == long or long.startswith(f"{short}-")
 
 
-def _was_emptied(one: Edited, said: Texts, own: OwnFiles, sidecar: Path, settings: EmbedSettings) -> bool:
+def _was_emptied(one: Edited, said: Texts, own: OwnFiles, sidecar: Path, language: str) -> bool:
     """Returns whether a person emptied the alt text that this command wrote, so that the picture is decorative."""
-    place = xmp.ALT, settings.language or xmp.DEFAULT
-    row = own.of(sidecar).rows.get(_of(place, sidecar).name)
+    row = own.of(sidecar).rows.get(_of((xmp.ALT, language), sidecar).name)
     written = row is not None and not row.removed and row.hashes[-1:] not in ((), (text_hash(""),))
-    return written and place not in said and sidecar.exists() and not settings.replace_edited and not one.accepted
+    return written and (xmp.ALT, language) not in said and sidecar.exists() and not one.accepted
 
 
 def _with_texts(packet: str, texts: Texts, target: Path, event: xmp.TextEvent | None) -> str:
@@ -228,7 +219,7 @@ def _with_texts(packet: str, texts: Texts, target: Path, event: xmp.TextEvent | 
     return xmp.with_languages(packet, new, str(target), event if new else None) if new or not packet else packet
 
 
-def _embed(picture: Path, target: Path, packet: str, folder: Path | None) -> None:
+def _write(picture: Path, target: Path, packet: str, folder: Path | None) -> None:
     if folder is None:
         write_output(target, packet, own=True)
         return

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import itertools
-from functools import lru_cache
+from collections.abc import Sequence
+from typing import TypeVar
 
 from tellapart.language.inflection import participle, plural, with_article
 from tellapart.scenes import vocabulary as v
 from tellapart.scenes.ground_truth import SceneTruth
 from tellapart.scenes.relations import INVERSE, Object, between, holds, natural, reading_order
-from tellapart.scenes.vocabulary import NOISE, senses
 from tellapart.utils.random_stream import RandomStream
 
+T = TypeVar("T")
 _ALT_SYNONYM_RATE = 0.65
 """The probability that alt-text uses a word from `vocabulary.ALT_WORDS`, if there is one."""
 
@@ -46,6 +47,18 @@ def describe(scene: SceneTruth, rng: RandomStream, detail: float) -> str:
     return _plain(scene, rng, detail)
 
 
+class _Plainest(RandomStream):
+    """Chooses the first option everywhere, for the plainest wording."""
+
+    def bernoulli(self, probability: float) -> bool:
+        return False
+
+    def choice(self, options: Sequence[T]) -> T:
+        return options[0]
+
+    zipf_choice = choice
+
+
 def full_description(scene: SceneTruth, rng: RandomStream | None = None) -> str:
     """Describes every object with every attribute, the chain of relations and the background. The description is false
     of every look-alike.
@@ -53,22 +66,35 @@ def full_description(scene: SceneTruth, rng: RandomStream | None = None) -> str:
     If ``rng`` is given, returns a paraphrase with other synonyms, another order and another sentence frame. Otherwise,
     uses the first word for everything. A picture's description has 25 to 45 words, a clip's has up to 60.
     """
+    rng = rng or _Plainest()
     order = reading_order(scene.objects)
-    if rng is not None and rng.bernoulli(0.5):
+    if rng.bernoulli(0.5):
         order.reverse()
-    names = [_noun_phrase(scene, scene.objects[i], rng, 1.0, everything=True) for i in order]
+    names = [_full_name(scene, scene.objects[i], rng) for i in order]
     text = names[0]
     for place, (i, j) in enumerate(itertools.pairwise(order)):
         phrases = v.RELATIONS[_linked(scene, i, j)]
         if len(order) == 4:
             phrases = tuple(p for p in phrases if len(p.split()) <= 2) or phrases[:1]
-        lead = "is" if place == 0 and len(order) > 2 else "which is"
-        if rng is not None:
-            verb = rng.choice(_verbs(scene)[:4])
-            lead = rng.choice(("is", verb) if place == 0 and len(order) > 2 else ("which is", f"that {verb}"))
-        text += f" {lead} {_word(phrases, rng)} {names[place + 1]}"
-    ground = _word(v.GROUNDS[scene.ground], rng)
-    return _framed(text, ground, scene, rng)
+        verb = rng.choice(_verbs(scene)[:4])
+        lead = rng.choice(("is", verb) if place == 0 and len(order) > 2 else ("which is", f"that {verb}"))
+        text += f" {lead} {rng.zipf_choice(phrases)} {names[place + 1]}"
+    return _framed(text, rng.zipf_choice(v.GROUNDS[scene.ground]), scene, rng)
+
+
+def _full_name(scene: SceneTruth, thing: Object, rng: RandomStream) -> str:
+    """Returns a phrase with every attribute of an object, such as "a small red plain star"."""
+
+    def named(slot: str) -> str:
+        return rng.zipf_choice(v.WORDS[slot][getattr(thing, slot)])
+
+    size, colour, texture = named("size"), named("colour"), named("texture")
+    adjectives = (texture, colour) if rng.bernoulli(0.2) else (colour, texture)
+    phrase = with_article(" ".join((size, *adjectives, named("shape"))))
+    if scene.length == 1:
+        return phrase
+    motion = named("motion")
+    return f"{phrase} {participle(motion)}" if rng.bernoulli(0.3) else f"{phrase} that {motion}"
 
 
 def paraphrases(scene: SceneTruth, count: int, seed: int = 0) -> tuple[str, ...]:
@@ -81,54 +107,21 @@ def paraphrases(scene: SceneTruth, count: int, seed: int = 0) -> tuple[str, ...]
     raise ValueError(f"expected {count} different descriptions of {scene.id}, found {len(found)}")
 
 
-@lru_cache(maxsize=1)
-def content_words() -> tuple[str, ...]:
-    """Returns a sorted list of all words in references that have a meaning or are typical of alt-text."""
-    little = NOISE | {"a", "an", "the", "one", "another", "and", "then", "is", "are", "which", "that", "by", "than"}
-    words = {word for key, sense in senses().items() if _generated(sense.kind, key) for word in key}
-    return tuple(sorted(words - little))
-
-
-def _generated(kind: str, key: tuple[str, ...]) -> bool:
-    phrase = " ".join(key)
-    if kind == "motion":
-        spoken = {p for phrases in v.MOTIONS.values() for p in phrases}
-        return phrase in spoken or phrase in {participle(p) for p in spoken}
-    if kind == "shape":
-        return not senses()[key].plural
-    if kind == "number":
-        return phrase not in ("five",)
-    return kind in ("colour", "size", "texture", "ground", "relation", "generic", "group", "verb") or phrase in (
-        *v.ALT_TAILS,
-        *v.ALT_PREFIXES,
-    )
-
-
-def _word(options: tuple[str, ...], rng: RandomStream | None) -> str:
-    return options[0] if rng is None else rng.zipf_choice(options)
-
-
 def _verbs(scene: SceneTruth) -> tuple[str, ...]:
     # Objects in a clip may move, so verbs such as "sits" do not apply.
     return v.VERBS if scene.length == 1 else v.CLIP_VERBS
 
 
-def _synonym(scene: SceneTruth, kind: str, value: str, rng: RandomStream | None) -> str:
+def _synonym(scene: SceneTruth, kind: str, value: str, rng: RandomStream) -> str:
     alt_words = v.ALT_WORDS[kind].get(value) if scene.domain == "alt" and kind in v.ALT_WORDS else None
-    if alt_words and rng is not None and rng.bernoulli(_ALT_SYNONYM_RATE):
-        return rng.zipf_choice(alt_words)
-    return _word(v.WORDS[kind][value], rng)
+    return rng.zipf_choice(alt_words if alt_words and rng.bernoulli(_ALT_SYNONYM_RATE) else v.WORDS[kind][value])
 
 
-def _noun_phrase(
-    scene: SceneTruth,
-    thing: Object,
-    rng: RandomStream | None,
-    detail: float,
-    *,
-    everything: bool = False,
-    bare: bool = False,
-) -> str:
+def _generic(scene: SceneTruth, rng: RandomStream) -> str:
+    return rng.zipf_choice(v.ALT_GENERIC if scene.domain == "alt" else v.GENERIC)
+
+
+def _noun_phrase(scene: SceneTruth, thing: Object, rng: RandomStream, detail: float, *, bare: bool = False) -> str:
     """Returns a phrase such as "a small red star" with the attributes that ``rng`` draws. ``bare`` omits article and
     motion.
     """
@@ -136,32 +129,20 @@ def _noun_phrase(
     def named(slot: str) -> str:
         value = getattr(thing, slot)
         odds = detail * detail if v.UNMARKED.get(slot) == value else detail
-        if everything or (rng is not None and rng.bernoulli(odds)):
-            return _plain_synonym(slot, value, rng) if everything else _synonym(scene, slot, value, rng)
-        return ""
+        return _synonym(scene, slot, value, rng) if rng.bernoulli(odds) else ""
 
     size, colour, texture = named("size"), named("colour"), named("texture")
-    if rng is not None and rng.bernoulli(0.2):
-        colour, texture = texture, colour
-    if everything:
-        noun = _plain_synonym("shape", thing.shape, rng)
-    elif rng is not None and rng.bernoulli(min(1.0, 2 * detail)):
-        noun = _synonym(scene, "shape", thing.shape, rng)
-    else:
-        noun = _word(v.ALT_GENERIC if scene.domain == "alt" else v.GENERIC, rng)
-    phrase = " ".join(word for word in (size, colour, texture, noun) if word)
+    adjectives = (texture, colour) if rng.bernoulli(0.2) else (colour, texture)
+    has_kind = rng.bernoulli(min(1.0, 2 * detail))
+    noun = _synonym(scene, "shape", thing.shape, rng) if has_kind else _generic(scene, rng)
+    phrase = " ".join(word for word in (size, *adjectives, noun) if word)
     if bare:
         return phrase
     phrase = with_article(phrase)
     motion = named("motion") if scene.length > 1 else ""
     if motion:
-        participial = rng is not None and rng.bernoulli(0.3)
-        phrase += f" {participle(motion)}" if participial else f" that {motion}"
+        phrase += f" {participle(motion)}" if rng.bernoulli(0.3) else f" that {motion}"
     return phrase
-
-
-def _plain_synonym(slot: str, value: str, rng: RandomStream | None) -> str:
-    return _word(v.WORDS[slot][value], rng)
 
 
 def _linked(scene: SceneTruth, i: int, j: int) -> str:
@@ -176,7 +157,7 @@ def _linked(scene: SceneTruth, i: int, j: int) -> str:
     return natural(scene.objects, i, j)
 
 
-def _framed(text: str, ground: str, scene: SceneTruth, rng: RandomStream | None) -> str:
+def _framed(text: str, ground: str, scene: SceneTruth, rng: RandomStream) -> str:
     """Puts the chain into a sentence with the background.
 
     Scenes with two objects get a longer sentence template than scenes with four objects, so that lengths are similar.
@@ -185,7 +166,7 @@ def _framed(text: str, ground: str, scene: SceneTruth, rng: RandomStream | None)
     count = len(scene.objects)
     if count == 4:
         return f"{text}, all {ground}"
-    if count == 3 and rng is not None and rng.bernoulli(0.3):
+    if count == 3 and rng.bernoulli(0.3):
         return f"in this {kind} {ground} {text}"
     if count == 2:
         openers = (f"in this {kind} there is", f"here in this {kind} we see", "what we can see here is")
@@ -193,7 +174,7 @@ def _framed(text: str, ground: str, scene: SceneTruth, rng: RandomStream | None)
     else:
         openers = (f"in this {kind}", "there", "here")
         closers = (f"and everything is {ground}", f"and all of them are {ground}")
-    return f"{_word(openers, rng)} {text} {_word(closers, rng)}"
+    return f"{rng.zipf_choice(openers)} {text} {rng.zipf_choice(closers)}"
 
 
 def _gist(scene: SceneTruth, rng: RandomStream) -> str:
@@ -201,7 +182,7 @@ def _gist(scene: SceneTruth, rng: RandomStream) -> str:
     background.
     """
     count = len(scene.objects)
-    noun = rng.zipf_choice(v.ALT_GENERIC if scene.domain == "alt" else v.GENERIC)
+    noun = _generic(scene, rng)
     kind = rng.randrange(4)
     if kind < 2:
         text = with_article(noun) if scene.domain != "alt" else noun
@@ -319,7 +300,7 @@ def _cocolike(scene: SceneTruth, rng: RandomStream, share: float) -> str:
             and (v.UNMARKED.get(slot) != getattr(thing, slot) or rng.bernoulli(_OTHER))
         ]
         kind = rng.bernoulli(min(1.0, share * _KIND))
-        noun = named("shape", thing.shape) if kind else _word(v.GENERIC, rng)
+        noun = named("shape", thing.shape) if kind else rng.zipf_choice(v.GENERIC)
         doing = ""
         if scene.length > 1 and rng.bernoulli(min(1.0, share * _STRIKING)):
             doing = f" {participle(named('motion', thing.motion))}"
@@ -371,6 +352,3 @@ def _alt_dress(scene: SceneTruth, text: str, rng: RandomStream) -> str:
         number = f"{rng.randrange(10000):04d}"
         text = f"{text} {rng.zipf_choice(v.ALT_FILES)}_{number}.{rng.zipf_choice(v.ALT_ENDINGS)}"
     return text.title() if rng.bernoulli(0.6) else text
-
-
-__all__ = ["content_words", "describe", "full_description", "paraphrases"]
