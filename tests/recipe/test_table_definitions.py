@@ -223,7 +223,7 @@ def test_what_starts_from_boosted_captions_reads_them_too(system: str, tmp_path:
     kind = system.partition("-")[0]
     assert paper.systems[system].start == kind
     plan = make_plan(paper, paper.tables[0], tmp_path)
-    *_, step = plan.training(system)
+    step = plan.source(system).steps[-1]
     recipe = recipe_of(step)
     files = (recipe.data.train, recipe.data.validation, recipe.data.test)
     assert all(str(spec).endswith(f"{kind}/{part}.jsonl") for spec, part in zip(files, PARTS, strict=True)), files

@@ -28,7 +28,7 @@ from tellapart.utils.typed_command import typed_command
 
 if TYPE_CHECKING:
     from replication.tables import MeasuredTable
-    from tellapart.recipe.table_figures import Figure
+    from tellapart.recipe.table_figures import Value
     from tellapart.recipe.table_plan import Given, Plan, Step
 
 app = App()
@@ -231,14 +231,14 @@ def as_values(plan: Plan) -> dict[str, Any]:
     """Returns a table with our figures, their intervals and the paper's figures as JSON values."""
     from tellapart.recipe import table_figures
 
-    found = table_figures.figures(plan, study_figures(plan))
-    intervals, absent = table_figures.intervals(plan), plan.missing()
+    found, absent = table_figures.figures(plan, study_figures(plan)), plan.missing()
+    values, intervals = ({cell: figure[part] for cell, figure in found.items()} for part in (0, 1))
     names = [column.name for column in plan.table.columns]
     rows = [
         {
             "labels": dict(zip(plan.table.labels, row.labels, strict=True)),
             "system": row.system,
-            "ours": {name: found.get((place, column)) for column, name in enumerate(names)},
+            "ours": {name: values.get((place, column)) for column, name in enumerate(names)},
             "intervals": {name: intervals.get((place, column)) for column, name in enumerate(names)},
             "paper": {name: figure if figure != "" else None for name, figure in zip(names, row.paper, strict=True)},
             **({"missing": absent[row.system]} if row.system in absent else {}),
@@ -253,7 +253,7 @@ def as_rich(plan: Plan) -> rich.table.Table:
     """Returns a table for the terminal. Each cell contains our figure, its interval, and the paper's figure."""
     from tellapart.recipe import table_figures
 
-    found, intervals = table_figures.figures(plan, study_figures(plan)), table_figures.intervals(plan)
+    found = table_figures.figures(plan, study_figures(plan))
     notes = "\n".join(table_figures.table_notes(plan))
     title = f"Paper {plan.paper.number}, Table {plan.table.id}: {plan.table.title}. Ours [95% interval] (the paper's)"
     shown = rich.table.Table(title=title, caption=notes or None, caption_justify="left")
@@ -266,16 +266,17 @@ def as_rich(plan: Plan) -> rich.table.Table:
             cells = []
             for number, figure in enumerate(row.paper):
                 places = "g" if plan.table.columns[number].setting else ".4g"
-                ours = cell_text(found.get((place, number)), places)
-                if (place, number) in intervals:
-                    low, high = intervals[place, number]
+                measured = found.get((place, number))
+                ours = cell_text(measured and measured.value, places)
+                if measured is not None and measured.interval is not None:
+                    low, high = measured.interval
                     ours += f" [{low:.4g}, {high:.4g}]"
                 cells.append(f"{ours} ({cell_text(figure, 'g')})")
             shown.add_row(*row.labels, *cells)
     return shown
 
 
-def cell_text(figure: Figure | None, places: str) -> str:
+def cell_text(figure: Value | None, places: str) -> str:
     """Formats a cell as text. If it contains one value per step, each value is on its own line."""
     if isinstance(figure, list):
         return "\n".join(f"step {step:,}: {value:.4g}" for step, value in figure)

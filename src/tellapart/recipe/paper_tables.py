@@ -7,6 +7,7 @@ table.
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Literal
@@ -15,10 +16,11 @@ from pydantic import Field, ValidationError, model_validator
 
 from tellapart.errors import UsageError, nearest
 from tellapart.recipe.mistakes import explain
-from tellapart.recipe.named_test_sets import PAPERS, read_tables
 from tellapart.recipe.schema import TestSet
+from tellapart.recipe.shipped_recipes import SHIPPED
 from tellapart.utils.option_tables import Strict
 
+PAPERS = (1, 2, 3, 4)
 SOURCES = ("metric", "words", "setting", "log", "study", "command")
 
 
@@ -159,8 +161,9 @@ class Paper(Strict):
 @cache
 def read_paper(number: int) -> Paper:
     """Reads the tables of paper 1, 2, 3 or 4."""
+    table = tomllib.loads((SHIPPED / "tables" / f"paper{number}.toml").read_text(encoding="utf-8"))
     try:
-        return Paper.model_validate(read_tables(number))
+        return Paper.model_validate(table)
     except ValidationError as error:
         raise UsageError(f"tables/paper{number}.toml: {explain(error, Paper)}") from None
 

@@ -12,10 +12,10 @@ from typing import Any
 import tomli_w
 from pydantic import ValidationError
 
-from tellapart.errors import UsageError
+from tellapart.errors import UsageError, nearest
 from tellapart.recipe.mistakes import explain, shown
-from tellapart.recipe.named_test_sets import put_test_sets
 from tellapart.recipe.overrides import apply_override
+from tellapart.recipe.paper_tables import PAPERS, read_paper
 from tellapart.recipe.schema import Recipe
 from tellapart.recipe.shipped_recipes import absolute
 from tellapart.utils.untrusted_text import broken
@@ -50,12 +50,32 @@ def check_recipe(table: Mapping[str, Any], source: str, folder: Path | None = No
     ``folder``: the folder in which to look for other recipes.
     """
     copied = copy.deepcopy(dict(table))
-    put_test_sets(copied, source)
+    evaluation = copied.get("evaluation")
+    if isinstance(evaluation, dict) and isinstance(tests := evaluation.get("test_sets"), dict):
+        for key, name in tests.items():
+            if isinstance(name, str):
+                tests[key] = named_test_set(name, f"{source}: evaluation.test_sets.{key}")
     context = None if folder is None else {"folder": folder, "absolute": partial(absolute, folder=folder)}
     try:
         return Recipe.model_validate(copied, context=context)
     except ValidationError as error:
         raise UsageError(f"{source}: {explain(error, Recipe)}") from None
+
+
+def named_test_set(name: str, key: str) -> dict[str, Any]:
+    """Returns the test set of the papers' tables with a name such as "2:coco". Raises `UsageError` for other names."""
+    number, _, test = name.partition(":")
+    if number not in map(str, PAPERS):
+        raise UsageError(
+            f"{key} is '{name}'; expected a table with data = 'kind:path', or "
+            "PAPER:NAME for a test set of the papers' tables, such as '2:coco'"
+        )
+    known = read_paper(int(number)).tests
+    if test not in known:
+        raise UsageError(
+            f"{key}: paper {number} has no test set '{test}'{nearest(test, known)}; known: {', '.join(known)}"
+        )
+    return known[test].model_dump(exclude_unset=True)
 
 
 def check_text(value: Any, source: str) -> None:

@@ -7,12 +7,20 @@ import math
 from collections.abc import Mapping
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from tellapart.recipe.paper_tables import Column, Row
 from tellapart.recipe.schema import Recipe
 from tellapart.recipe.table_plan import JUDGED, Plan, recipe_of
 
-Figure = float | str | list[tuple[int, float]]  # a number, words or a file, or values by training step
+Value = float | str | list[tuple[int, float]]  # a number, words or a file, or values by training step
+
+
+class Figure(NamedTuple):
+    """A cell that we measured. ``interval``: the 95% confidence interval of a number."""
+
+    value: Value
+    interval: tuple[float, float] | None = None
 
 
 def figures(plan: Plan, study: Mapping[str, Mapping[str, float]] | None = None) -> dict[tuple[int, int], Figure]:
@@ -21,43 +29,54 @@ def figures(plan: Plan, study: Mapping[str, Mapping[str, float]] | None = None) 
     ``study``: figures from the table's human study, by system and name.
     """
     places = {id(row): place for place, row in enumerate(plan.table.rows)}
-    results, names = _results_and_names(plan)
+    evaluated = {test: _results(plan, test) for test in plan.systems_by_test()}
     result: dict[tuple[int, int], Figure] = {}
     for row, column, test in plan.cells():
-        value: Figure | None = None
-        if column.setting:
-            *_, train = plan.training(row.system)
-            value = product_of(recipe_of(train), column.setting)
-        elif column.log:
-            value = logged(plan.run_of(row.system), column.log)
-        elif column.study:
-            people = plan.paper.systems[row.system].human
-            stem = "human" if people else plan.captions_of(row.system, test).stem
-            value = (study or {}).get(stem, {}).get(column.study)
-        elif column.command:
-            out = plan.command(row.system, column, test).out
-            value = str(out) if out.exists() else None
-        elif name := names[test].get(row.system):
-            on = results[test]
-            words = [word["lemma"] for word in on.get("words", {}).get(name, ()) if word["pos"] == column.words]
-            value = ", ".join(words) if column.words else measured(on["systems"][name], column.metric)
-        if value not in (None, "", []):
-            assert value is not None
-            result[places[id(row)], plan.table.columns.index(column)] = value
+        if column.evaluated:
+            figure = _evaluated(plan, row, column, test, evaluated[test])
+        else:
+            figure = Figure(_value(plan, row, column, test, study or {}))
+        if figure.value not in (None, "", []):
+            result[places[id(row)], plan.table.columns.index(column)] = figure
     return result
 
 
-def intervals(plan: Plan) -> dict[tuple[int, int], tuple[float, float]]:
-    """Returns the 95% confidence intervals of the measured figures, by row and column."""
-    places = {id(row): place for place, row in enumerate(plan.table.rows)}
-    results, names = _results_and_names(plan)
-    result = {}
-    for row, column, test in plan.cells():
-        if column.metric and (name := names[test].get(row.system)):
-            ends = [measured(results[test]["systems"][name], column.metric, end) for end in ("low", "high")]
-            if ends[0] is not None and ends[1] is not None:
-                result[places[id(row)], plan.table.columns.index(column)] = (ends[0], ends[1])
-    return result
+def _value(plan: Plan, row: Row, column: Column, test: str, study: Mapping[str, Mapping[str, float]]) -> Value:
+    """Returns the value of a cell that ``eval`` does not measure, or "" if there is none yet."""
+    if column.setting:
+        return product_of(recipe_of(plan.source(row.system).steps[-1]), column.setting)
+    if column.log:
+        return logged(plan.run_of(row.system), column.log)
+    if column.study:
+        people = plan.paper.systems[row.system].human
+        stem = "human" if people else plan.captions_of(row.system, test).stem
+        return study.get(stem, {}).get(column.study, "")
+    out = plan.command(row.system, column, test).out
+    return str(out) if out.exists() else ""
+
+
+def _evaluated(plan: Plan, row: Row, column: Column, test: str, results: Mapping[str, Any]) -> Figure:
+    """Returns the figure of a cell that ``eval`` measures; its value is "" if there is none yet.
+
+    ``eval`` names the systems in file order, followed by ``human``. The names of judge metrics have a suffix with the
+    judge and the dates.
+    """
+    systems = plan.systems_by_test()[test]
+    files = [system for system in systems if not plan.paper.systems[system].human]
+    names = [name for name in results.get("systems", {}) if name != "human"]
+    of_files = dict(zip(files, names, strict=bool(names)))
+    name = of_files.get(row.system, "human" if row.system not in files and results else "")
+    if not name:
+        return Figure("")
+    if column.words:
+        words = [word["lemma"] for word in results.get("words", {}).get(name, ()) if word["pos"] == column.words]
+        return Figure(", ".join(words))
+    for key, cell in results["systems"][name].items():
+        if key == column.metric or (column.metric.startswith(JUDGED) and key.startswith(f"{column.metric}@")):
+            low, high = cell.get("low"), cell.get("high")
+            value = "" if cell.get("value") is None else cell["value"]
+            return Figure(value, None if low is None or high is None else (low, high))
+    return Figure("")
 
 
 def table_notes(plan: Plan) -> list[str]:
@@ -67,34 +86,10 @@ def table_notes(plan: Plan) -> list[str]:
     return [*plan.notes(), *lines]
 
 
-def _results_and_names(plan: Plan) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, str]]]:
-    """Returns the results on each test set, and the name that each system has in them."""
-    results = {test: _results(plan, test) for test in plan.systems_by_test()}
-    return results, {test: _names(plan, result, test) for test, result in results.items()}
-
-
 def _results(plan: Plan, test: str) -> dict[str, Any]:
     """Returns the results of ``eval`` on a test set, or an empty dict if it has not run yet."""
     path = plan.result_of(test)
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-
-
-def _names(plan: Plan, results: Mapping[str, Any], test: str) -> dict[str, str]:
-    """Returns the name that ``eval`` gives to each system: the names in file order, followed by ``human``."""
-    systems = plan.systems_by_test()[test]
-    files = [system for system in systems if not plan.paper.systems[system].human]
-    names = [name for name in results.get("systems", {}) if name != "human"]
-    people = {system: "human" for system in systems if system not in files and results}
-    return dict(zip(files, names, strict=bool(names))) | people
-
-
-def measured(results: Mapping[str, Any], metric: str, part: str = "value") -> float | None:
-    """Returns a field of a system's result for a metric: its value, or an end of its interval.
-
-    The names of judge metrics have a suffix with the judge and the dates.
-    """
-    keys = [key for key in results if key == metric or (metric.startswith(JUDGED) and key.startswith(f"{metric}@"))]
-    return results[keys[0]].get(part) if keys else None
 
 
 def logged(run: Path, name: str) -> list[tuple[int, float]]:

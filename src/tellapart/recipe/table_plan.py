@@ -13,12 +13,12 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from tellapart.data.reader import READERS
 from tellapart.errors import TellapartError, UsageError, nearest
 from tellapart.metrics.spice_tool import find_tool
-from tellapart.recipe.named_test_sets import PAPERS
-from tellapart.recipe.paper_tables import SOURCES, Column, Paper, PaperTable, Row, System, read_paper
+from tellapart.recipe.paper_tables import PAPERS, SOURCES, Column, Paper, PaperTable, Row, System, read_paper
 from tellapart.recipe.reading import read_recipe
 from tellapart.recipe.schema import Recipe
 from tellapart.recipe.shipped_recipes import find_recipe
@@ -69,6 +69,21 @@ def _quoted(word: str) -> str:
     return '"' + escaped.replace("\\$TELLAPART_DATA", "$TELLAPART_DATA") + '"'
 
 
+class Source(NamedTuple):
+    """Where a system's captions come from.
+
+    model: the name of its captioner: the user's captioner, its training run, or its model.
+    code: the option that allows the user's own code to run, if the model was trained from such code.
+    steps: the commands that train the model; the last one trains the model itself.
+    lacking: what the user must still provide for the model, or "".
+    """
+
+    model: str
+    code: tuple[str, ...] = ()
+    steps: tuple[Step, ...] = ()
+    lacking: str = ""
+
+
 @dataclass(frozen=True)
 class Given:
     """The inputs that the user provides for the tables.
@@ -97,30 +112,54 @@ class Plan:
     rows: tuple[Row, ...]
     folder: Path
     given: Given = Given()
+    sources: dict[tuple[int, str], Source] = field(default_factory=dict, compare=False)  # those found so far
 
     def missing(self) -> dict[str, str]:
         """Returns the systems whose rows cannot be computed, with the reason for each system."""
-        return {row.system: why for row in self.rows if (why := self._lacking(row.system))}
-
-    def _lacking(self, system: str, *, model: bool = False) -> str:
-        """Returns which inputs the user must still provide for a system's captions (or, with ``model``, its model).
-
-        Returns "" if no inputs are missing.
-        """
-        plan, name = self._at(system)
-        definition = plan.paper.systems[name]
-        if name in self.given.captioners or (name in self.given.files and not model):
-            return ""
-        if base := definition.run or definition.start:
-            why = plan._lacking(base, model=True)
-        else:
-            why = definition.file and f"needs {definition.file}: --captioner {name}=NAME ({page_url('captioners.md')})"
-        return why if model or not why else f"{why}; or its captions: --captions {name}=FILE"
+        lacking = {
+            row.system: self.source(row.system).lacking for row in self.rows if row.system not in self.given.files
+        }
+        return {system: f"{why}; or its captions: --captions {system}=FILE" for system, why in lacking.items() if why}
 
     def _at(self, system: str) -> tuple[Plan, str]:
         """Resolves a system from any paper, such as "3:blip", to that paper's plan and the system's name in it."""
         number, _, name = system.rpartition(":")
         return (replace(self, paper=read_paper(int(number))) if number else self), name
+
+    def source(self, system: str) -> Source:
+        """Returns where a system's captions come from."""
+        plan, name = self._at(system)
+        key = plan.paper.number, name
+        if key not in self.sources:
+            self.sources[key] = plan._source(name)
+        return self.sources[key]
+
+    def _source(self, name: str) -> Source:
+        definition = self.paper.systems[name]
+        if (captioner := self.given.captioners.get(name)) is not None:
+            code = captioner.partition("?")[0]
+            return Source(captioner, ("--allow-code", code) if is_dotted(code) else ())
+        source = Source(definition.model)
+        if base := definition.run or definition.start:
+            source = self.source(base)
+        elif definition.file:
+            needed = f"needs {definition.file}: --captioner {name}=NAME ({page_url('captioners.md')})"
+            source = Source(name, lacking=needed)  # the name stands for the model
+        if not definition.recipe:
+            return source
+        words, steps = ["train", definition.recipe, "--out", str(self.run_of(name)), "--resume"], source.steps
+        settings = list(definition.set)
+        if definition.start:
+            settings.insert(0, f"captioner.name={source.model}")
+        if definition.until:
+            settings.append(f"validation.until={self.run_of(definition.until)}")
+            steps += self.source(definition.until).steps
+        for setting in (*settings, *self.given.settings):
+            words += ["--set", setting]
+        step = Step((*words, *source.code), self.run_of(name) / "results.json", definition)
+        if recipe_of(step).data.test is None:  # e.g. instructions; such a run has no results
+            step = replace(step, out=self.run_of(name) / "model" / "config.json")
+        return source._replace(model=str(self.run_of(name)), steps=(*steps, step))
 
     def notes(self) -> list[str]:
         """Returns notes for readers of the table: its own note, and why cells are empty."""
@@ -183,7 +222,7 @@ class Plan:
         steps: dict[Path, Step] = {}
         for row, column, test in self.cells():
             brought = row.system in self.given.files and column.source != "log"
-            for step in () if brought or column.source == "setting" else self.training(row.system):
+            for step in () if brought or column.source == "setting" else self.source(row.system).steps:
                 steps[step.out] = step
             if column.command:
                 step = self.command(row.system, column, test)
@@ -203,52 +242,6 @@ class Plan:
         plan, name = self._at(system)
         return self.folder / "runs" / f"paper{plan.paper.number}-{name}"
 
-    def model_of(self, system: str) -> str:
-        """Returns the name of a system's captioner: the user's captioner, the system's training run, or its model."""
-        plan, name = self._at(system)
-        definition = plan.paper.systems[name]
-        if name in self.given.captioners:
-            return self.given.captioners[name]
-        return (
-            plan.model_of(definition.run)
-            if definition.run
-            else str(plan.run_of(name))
-            if definition.recipe
-            else definition.model
-        )
-
-    def _code(self, system: str) -> tuple[str, ...]:
-        """Returns the option that allows the user's own code to run, if a system's model was trained from such code."""
-        plan, name = self._at(system)
-        if name in self.given.captioners:
-            code = self.given.captioners[name].partition("?")[0]
-            return ("--allow-code", code) if is_dotted(code) else ()
-        definition = plan.paper.systems[name]
-        return plan._code(definition.run or definition.start) if definition.run or definition.start else ()
-
-    def training(self, system: str) -> Iterator[Step]:
-        """Yields the commands that train a system's model; the last one trains the model itself."""
-        plan, name = self._at(system)
-        definition = plan.paper.systems[name]
-        if name in self.given.captioners:
-            return
-        for other in filter(None, (definition.run, definition.start, definition.until)):
-            yield from plan.training(other)
-        if not definition.recipe:
-            return
-        settings = list(definition.set)
-        if definition.start:
-            settings.insert(0, f"captioner.name={plan.model_of(definition.start)}")
-        if definition.until:
-            settings.append(f"validation.until={plan.run_of(definition.until)}")
-        words = ["train", definition.recipe, "--out", str(plan.run_of(name)), "--resume"]
-        for setting in (*settings, *self.given.settings):
-            words += ["--set", setting]
-        step = Step((*words, *plan._code(name)), plan.run_of(name) / "results.json", definition)
-        if recipe_of(step).data.test is None:  # e.g. instructions; such a run has no results
-            step = replace(step, out=plan.run_of(name) / "model" / "config.json")
-        yield step
-
     def captions_of(self, system: str, test: str) -> Path:
         """Returns the path of a system's captions for a test set."""
         brought = self.given.files.get(system)
@@ -258,14 +251,14 @@ class Plan:
         definition, on = self.paper.systems[system], self.paper.tests[test]
         if definition.human or system in self.given.files:
             return None
-        out = self.captions_of(system, test)
+        out, source = self.captions_of(system, test), self.source(system)
         length = () if on.max_tokens is None else ("--max-tokens", str(on.max_tokens))
-        model = self.model_of(system)
+        model = source.model
         for setting in definition.set:  # a captioner trained on feature files
             if setting.startswith("captioner.features="):
                 model += f"{'&' if '?' in model else '?'}features={setting.partition('=')[2]}"
         words = ("caption", model, on.captioned or on.data, "-o", str(out), *definition.caption, *length)
-        return Step((*words, *self._code(system)), out, definition, read_by)
+        return Step((*words, *source.code), out, definition, read_by)
 
     def result_of(self, test: str) -> Path:
         """Returns the path of the results on a test set."""
@@ -302,13 +295,11 @@ class Plan:
         """Returns the command that computes a cell and writes it to a file."""
         number = f"paper{self.paper.number}-{self.table.id}"
         out = self.folder / "files" / f"{number}-{system}-{column.file}"
-        values = {"data": self.paper.tests[test].data, "llm": self.given.llm, "mllm": self.given.mllm}
-        definition = self.paper.systems[system]
-        if "{model}" in column.command:
-            values["model"] = self.model_of(system)
-        words = [word.format(**values) for word in column.command]
-        code = self._code(system) if "model" in values else ()
-        return Step((*words, "-o", str(out), *code), out, definition if "model" in values else None)
+        source = self.source(system) if "{model}" in column.command else Source("")
+        data, llm, mllm = self.paper.tests[test].data, self.given.llm, self.given.mllm
+        words = [word.format(data=data, llm=llm, mllm=mllm, model=source.model) for word in column.command]
+        definition = self.paper.systems[system] if "{model}" in column.command else None
+        return Step((*words, "-o", str(out), *source.code), out, definition)
 
     @property
     def study_folder(self) -> Path:
@@ -317,8 +308,8 @@ class Plan:
 
     def _study(self) -> Iterator[Step]:
         """Yields the commands that prepare the table's human study: they caption pictures and create the study."""
-        tests = {test: None for _, _, test in self.cells("study")}
-        systems = list(dict.fromkeys(row.system for row, _, _ in self.cells("study")))
+        cells = list(self.cells("study"))
+        tests, systems = dict.fromkeys(test for *_, test in cells), list(dict.fromkeys(row.system for row, *_ in cells))
         for test in tests:
             out = self.study_folder / "items.json"
             captions = (self._caption(system, test, out) for system in systems)
