@@ -39,39 +39,29 @@ class View(Protocol):
 
 
 class EncodedView:
-    """Provides an encoder's features from a feature store.
+    """Provides an encoder's features: from a feature store or, if ``stored`` is False, recomputed on each access.
 
-    ``make_encoder`` hashes the weights, so it is called only on first use.
+    Recomputing is for data sets that are too large for the store. The store then only remembers which pictures can be
+    decoded, with one byte per picture. ``make_encoder`` hashes the weights, so it is called only on first use.
     """
 
-    def __init__(self, make_encoder: Callable[[], Encoder], store: FeatureStore, progress: bool = True) -> None:
-        self.make_encoder, self.store, self.progress = make_encoder, store, progress
+    def __init__(
+        self, make_encoder: Callable[[], Encoder], store: FeatureStore, progress: bool = True, stored: bool = True
+    ) -> None:
+        self.make_encoder, self.store, self.progress, self.stored = make_encoder, store, progress, stored
 
     @cached_property
     def encoder(self) -> Encoder:
         return self.make_encoder()
 
     def readable(self, items: Sequence[Item], skipped: Skipped | None = None) -> list[Item]:
-        return self.store.readable(items, self.encoder, skipped=skipped, progress=self.progress)
+        encoder = self.encoder if self.stored else decodable()
+        return self.store.readable(items, encoder, skipped=skipped, progress=self.progress)
 
     def rows(self, items: Sequence[Item]) -> Rows:
+        if not self.stored:
+            return StreamedRows(items, encoder_rows(self.encoder))
         return self.store.features(items, self.encoder, progress=self.progress)
-
-
-class StreamedView:
-    """Recomputes features with the captioner's encoder on each access, for data sets that are too large for the store.
-
-    Checks once which pictures can be decoded, and stores the result as one byte per picture.
-    """
-
-    def __init__(self, captioner: Captioner, store: FeatureStore, progress: bool = True) -> None:
-        self.captioner, self.store, self.progress = captioner, store, progress
-
-    def readable(self, items: Sequence[Item], skipped: Skipped | None = None) -> list[Item]:
-        return self.store.readable(items, decodable(), skipped=skipped, progress=self.progress)
-
-    def rows(self, items: Sequence[Item]) -> Rows:
-        return StreamedRows(items, encoder_rows(self.captioner.encoder))
 
 
 class FeatureFileView:
@@ -121,10 +111,9 @@ def make_view(captioner: Captioner, store: FeatureStore, features: str | None = 
     """
     if hasattr(captioner, "prompt_rows"):
         return PromptView(captioner)
-    if features == OFF or (features is None and not captioner.makes_features):  # because the rows would be pixels
-        return StreamedView(captioner, store, progress)
-    if features is None:
-        return EncodedView(lambda: captioner.encoder, store, progress)
+    if features in (None, OFF):
+        stored = features is None and captioner.makes_features  # otherwise the rows would be pixels
+        return EncodedView(lambda: captioner.encoder, store, progress, stored)
     width = getattr(captioner.model.config, "visual_size", None)
     return FeatureFileView(FeatureFiles.open(features, equal=not captioner.masks_regions), width)
 

@@ -16,12 +16,11 @@ from tellapart.evaluation.language_model import load_language_model
 from tellapart.evaluation.matching import match_files, read_references
 from tellapart.evaluation.word_values import add_word_values
 from tellapart.metrics.results import Results
-from tellapart.models.decoding import Decoding
 from tellapart.scorers import Scorer, load_scorer
 from tellapart.training.build import TrainingSetup
 from tellapart.training.final_captions import captioner_systems, captioners_of, scorer_systems, write_captions
 from tellapart.training.loop import kept_start
-from tellapart.training.opened_tests import OpenedTest, candidates_of, open_test
+from tellapart.training.opened_tests import OpenedTest, candidates_of, open_tests
 from tellapart.training.run_files import write_json, writing
 from tellapart.training.run_folder import Run
 from tellapart.types import Item
@@ -35,34 +34,32 @@ def final_evaluation(setup: TrainingSetup, run: Run) -> Results | None:
     """
     if setup.recipe.data.test is None:
         return None
-    settings = setup.recipe.evaluation
-    tests = {name: open_test(setup, name, on) for name, on in settings.test_sets.items()}
-    captioners = {} if setup.recipe.trains == "scorer" else captioners_of(setup, run)
-
-    def written(name: str, items: list[Item], decoding: Decoding) -> dict[str, dict[str, str]]:
-        """Generates and writes the captions for a test set. ``name`` is "" for data.test."""
-        if captioners:
-            systems = captioner_systems(setup, captioners, items, decoding, name)
-        else:
-            systems = scorer_systems(items, f"evaluation.test_sets.{name}" if name else "data.test")
-        write_captions(run.folder / "captions" / name, systems)
-        return systems
-
-    systems = written("", setup.test_items, settings.decoding)
-    of_tests = {name: written(name, test.items, test.decoding) for name, test in tests.items()}
+    settings, items, learns_scorer = setup.recipe.evaluation, setup.test_items, setup.recipe.trains == "scorer"
+    main = OpenedTest("", None, None, items, settings.decoding)
+    tests = [main, *open_tests(setup)]
+    captioners = {} if learns_scorer else captioners_of(setup, run)
+    systems = {}
+    for test in tests:
+        systems[test.name] = (
+            scorer_systems(test.items, test.key)
+            if learns_scorer
+            else captioner_systems(setup, captioners, test.items, test.decoding, test.name)
+        )
+        write_captions(run.folder / "captions" / test.name, systems[test.name])
     start = next(iter(captioners.values()), None)  # the captioner before training, if there is one
     captioners.clear()  # frees the memory of the trained captioner
-    scorer = load_scorer(str(run.folder), setup.device) if setup.recipe.trains == "scorer" else setup.scorer
-    results = measured(setup, systems, setup.test_items, scorer)
+    scorer = load_scorer(str(run.folder), setup.device) if learns_scorer else setup.scorer
+    results = measured(setup, systems[""], main, scorer)
     if scorer is not None and settings.gallery:
-        sets = gallery(results, setup.test_items, settings.gallery)
+        sets = gallery(results, items, settings.gallery)
         if start is not None:
-            features = np.asarray(setup.store.features(setup.test_items, scorer.encoder))
-            visual = setup.view_of(start).rows(setup.test_items)
-            add_word_values(sets, [item.id for item in setup.test_items], scorer, features, start, visual)
-        write_gallery(run.folder, sets, setup.test_items)
-    for name, test in tests.items():
-        results.test_sets[name] = measured(setup, of_tests[name], test.items, scorer, test)
+            features = np.asarray(setup.store.features(items, scorer.encoder))
+            add_word_values(
+                sets, [item.id for item in items], scorer, features, start, setup.view_of(start).rows(items)
+            )
+        write_gallery(run.folder, sets, items)
+    for test in tests[1:]:
+        results.test_sets[test.name] = measured(setup, systems[test.name], test, scorer)
     if run.info.get("kept_step") == 0:
         results.notes.insert(0, kept_start(setup.recipe))
     write_json(run.folder / "results.json", results.to_json())
@@ -71,32 +68,27 @@ def final_evaluation(setup: TrainingSetup, run: Run) -> Results | None:
 
 def check_tests(setup: TrainingSetup) -> None:
     """Raises `UsageError` if a test set cannot be evaluated after training. Call it before training."""
-    for name, on in setup.recipe.evaluation.test_sets.items():
-        test = open_test(setup, name, on, read=False)
+    for test in open_tests(setup, read=False):
         candidates_of(test)
         if setup.recipe.trains == "scorer":
-            scorer_systems(test.items, f"evaluation.test_sets.{name}")
+            scorer_systems(test.items, test.key)
 
 
 def measured(
-    setup: TrainingSetup,
-    systems: Mapping[str, Mapping[str, str]],
-    items: list[Item],
-    scorer: Scorer | None,
-    test: OpenedTest | None = None,
+    setup: TrainingSetup, systems: Mapping[str, Mapping[str, str]], test: OpenedTest, scorer: Scorer | None
 ) -> Results:
-    """Evaluates captions for data.test, or for an additional test set with its own bags, hard pool and references."""
-    settings = setup.recipe.evaluation
-    if scorer is not None and test is not None and not test.on.has_pictures:
+    """Evaluates captions for a test set, with its own bags, hard pool and references."""
+    settings, on, items = setup.recipe.evaluation, test.on, test.items
+    if on is not None and not on.has_pictures:
         scorer = None
     references, candidates, language_model = None, CandidateInputs(), None
-    if test is not None:
-        candidates = candidates_of(test) if scorer is not None else candidates
-        if test.on.references:
-            files = read_references([Path(path) for path in test.on.references])
-            _, references, _ = match_files({}, files, test.dataset, True, 0.0)
-        if test.on.language_model is not None:
-            language_model = load_language_model(test.on.language_model, setup.device)
+    if scorer is not None:
+        candidates = candidates_of(test)
+    if on is not None and on.references:
+        files = read_references([Path(path) for path in on.references])
+        _, references, _ = match_files({}, files, test.dataset, True, 0.0)
+    if on is not None and on.language_model is not None:
+        language_model = load_language_model(on.language_model, setup.device)
     texts = {item.id: item.references for item in items} if references is None else references
     results = evaluate(
         systems,

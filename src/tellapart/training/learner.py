@@ -106,8 +106,14 @@ def adapted(sources: RunSources, captioner: Captioner) -> Captioner:
         say(f"{add_words(captioner, training_texts(sources), options.new_words):,} new words")
     if options.lora is not None:
         torch.manual_seed(sources.recipe.seed)
-        parts = [part for part in parts_of(sources.recipe, captioner) if part != "mapper"]
-        add_lora(captioner, parts, **options.lora.model_dump())
+    return with_lora(sources.recipe, captioner)
+
+
+def with_lora(recipe: Recipe, captioner: Captioner) -> Captioner:
+    """Adds LoRA to the captioner as specified in the recipe, and returns the captioner."""
+    if recipe.captioner is not None and recipe.captioner.lora is not None:
+        parts = [part for part in parts_of(recipe, captioner) if part != "mapper"]
+        add_lora(captioner, parts, **recipe.captioner.lora.model_dump())
     return captioner
 
 
@@ -127,10 +133,7 @@ def new_captioner(sources: RunSources, options: CaptionerOptions) -> Captioner:
     assert new is not None
     if isinstance(new, NewCaptioner):
         captioner = build_captioner(new, texts, *load_vision(sources.upstream(new.vision)), name)
-        if options.lora is not None:
-            parts = [part for part in parts_of(sources.recipe, captioner) if part != "mapper"]
-            add_lora(captioner, parts, **options.lora.model_dump())
-        return captioner
+        return with_lora(sources.recipe, captioner)
     if new.vision is not None:
         return build_recurrent(new, texts, name, *load_vision(sources.upstream(new.vision)))
     assert options.features is not None, "[captioner] is required; unreachable, because the recipe's schema checks this"

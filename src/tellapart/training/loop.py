@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,7 +37,6 @@ from tellapart.training.validation import Validator, goal_of
 from tellapart.utils.messages import say
 from tellapart.utils.progress import Progress
 
-TIMED_STEPS = 4  # number of steps before the remaining time is printed
 BEFORE_FIRST_CHECKPOINT = -1  # step for `cut_log` if there is no checkpoint: validation runs before step 0 is saved
 
 Track = Callable[[dict[str, float], int], None]  # logs and step
@@ -105,11 +103,11 @@ class Trainer:
         if recipe.trains == "captioner":  # so that the saved model decodes as in the evaluation
             setup.captioner.decoding = recipe.evaluation.decoding
         setup.learner.model.train()
-        state: dict[str, Any] = {"step": 0, "best_value": None, "best_step": None, "objective": {}}
+        state: dict[str, Any] = {"step": 0, "best_value": None, "best_step": None}
         if (last := run.last()) is not None:
             load_weights(last.folder, trainable)
             objective.load_state_dict(last.objective)
-            state = {"step": last.step, "best_value": last.best_value, "best_step": last.best_step}
+            state = {key: getattr(last, key) for key in state}
         collectives.same_everywhere(trainable.tensors().values())
         trainable.shard()
         optimizer = make_optimizer(trainable, settings)
@@ -157,7 +155,7 @@ class Trainer:
     def steps(self, track: Track, progress: Progress, interruption: Interruption) -> bool:
         """Runs the remaining steps. Returns True if ``validation.until`` is reached."""
         recipe, settings, first = self.setup.recipe, self.setup.recipe.training, self.state["step"]
-        freed, clock = FreedMemory(), StepClock(first, settings.steps)
+        freed = FreedMemory()
         for step in range(first, settings.steps):
             logs = train_step(
                 self.setup, self.data, self.objective, self.trainable, self.optimizer, self.scheduler, step
@@ -166,7 +164,6 @@ class Trainer:
             freed.give_back()
             progress.note = progress_note(logs, self.validator.select, self.validated, self.state)
             progress.advance()
-            clock.advance(done)
             if done % settings.log_every == 0 or last:
                 self.run.log(step=done, **logs)
                 track(logs, done)
@@ -227,23 +224,3 @@ def kept_start(recipe: Recipe) -> str:
         f"the saved model has the initial weights because no training step improved {recipe.select}; train "
         "longer, change training.learning_rate, or set validation.select"
     )
-
-
-class StepClock:
-    """Prints the remaining time after a few steps. Does not time the first step, which is slower."""
-
-    def __init__(self, first: int, steps: int) -> None:
-        self._first, self._steps, self._started = first, steps, 0.0
-
-    def advance(self, done: int) -> None:
-        """Records that ``done`` steps have been completed."""
-        if done == self._first + 1:
-            self._started = time.monotonic()
-        elif done == self._first + TIMED_STEPS:
-            say_minutes((time.monotonic() - self._started) / (TIMED_STEPS - 1), self._steps - done)
-
-
-def say_minutes(seconds_a_step: float, steps: int) -> None:
-    """Prints how long these steps will take, unless it is less than a minute."""
-    if (minutes := seconds_a_step * steps / 60) >= 1:
-        say(f"about {minutes:,.0f} minutes remaining for {steps:,} steps, excluding validation")

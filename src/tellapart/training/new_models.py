@@ -31,9 +31,7 @@ def build_scorer(new: NewScorer, texts: Iterable[str], name: str) -> Scorer:
         num_attention_heads=new.text_heads,
         max_position_embeddings=new.max_tokens,
         attention_dropout=new.dropout,
-        bos_token_id=tokenizer.bos_token_id,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
+        **special_ids(tokenizer),
     )
     vision = grid_resnet_config(new.width, new.depth, stem_pooling=new.stem_pooling)
     config = transformers.VisionTextDualEncoderConfig.from_vision_text_configs(
@@ -42,6 +40,11 @@ def build_scorer(new: NewScorer, texts: Iterable[str], name: str) -> Scorer:
     size = {"height": new.image_size, "width": new.image_size}
     processor = transformers.CLIPImageProcessorPil(size=size, do_center_crop=False)
     return Scorer(transformers.VisionTextDualEncoderModel(config), tokenizer, processor, name)
+
+
+def special_ids(tokenizer: Any) -> dict[str, Any]:
+    """Returns the ids of the special tokens by their names in a configuration."""
+    return {name: getattr(tokenizer, name) for name in ("bos_token_id", "eos_token_id", "pad_token_id")}
 
 
 def build_captioner(new: NewCaptioner, texts: Iterable[str], tower: Any, processor: Any, name: str) -> ClipCap:
@@ -92,9 +95,7 @@ def small_gpt2(new: NewCaptioner, tokenizer: Any) -> Any:
         embd_pdrop=new.dropout,
         attn_pdrop=new.dropout,
         activation_function="gelu_pytorch_tanh",  # the same function as in GPT-2, but in one fused kernel
-        bos_token_id=tokenizer.bos_token_id,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
+        **special_ids(tokenizer),
     )
 
 
@@ -112,9 +113,7 @@ def build_recurrent(
         vocab_size=len(tokenizer),
         hidden_size=new.width,
         dropout=new.dropout,
-        bos_token_id=tokenizer.bos_token_id,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
+        **special_ids(tokenizer),
     )
     model = RecurrentModel(config)
     if vision is not None:

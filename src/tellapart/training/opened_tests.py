@@ -1,4 +1,4 @@
-"""The additional test sets of a recipe, opened."""
+"""The test sets of a recipe, opened."""
 
 from __future__ import annotations
 
@@ -16,43 +16,58 @@ from tellapart.types import Item
 
 @dataclass(frozen=True)
 class OpenedTest:
-    """An additional test set. ``items``: the items to caption. ``decoding``: the decoding settings for them."""
+    """``data.test``, whose ``name`` is "", or an additional test set ``on``.
+
+    items: the items to caption. decoding: the decoding settings for them.
+    """
 
     name: str
-    on: TestSet
-    dataset: Dataset
+    on: TestSet | None
+    dataset: Dataset | None
     items: list[Item]
     decoding: Decoding
 
+    @property
+    def key(self) -> str:
+        """The key in the recipe."""
+        return f"evaluation.test_sets.{self.name}" if self.name else "data.test"
 
-def open_test(setup: TrainingSetup, name: str, on: TestSet, *, read: bool = True) -> OpenedTest:
-    """Opens a test set from ``evaluation.test_sets``. Raises `UsageError` if a file is missing.
+
+def open_tests(setup: TrainingSetup, *, read: bool = True) -> list[OpenedTest]:
+    """Opens the test sets in ``evaluation.test_sets``. Raises `UsageError` if a file is missing.
 
     ``read``: whether to read the pictures and leave out unreadable ones.
     """
-    where = f"evaluation.test_sets.{name}"
-    for missing, why in on.absent().items():
-        raise UsageError(f"{where} requires {missing} ({why}), which does not exist; create it, or remove the test set")
-    for path in (*on.bags, *on.references):
-        if not Path(path).exists():
+    tests = []
+    for name, on in setup.recipe.evaluation.test_sets.items():
+        where = f"evaluation.test_sets.{name}"
+        for missing, why in on.absent().items():
             raise UsageError(
-                f"{where}: {path} does not exist; expected a file that 'eval' accepts for --bags or --references"
+                f"{where} requires {missing} ({why}), which does not exist; create it, or remove the test set"
             )
-    dataset = open_data(on.data)
-    captioned = dataset if on.captioned is None else open_data(on.captioned)
-    items = readable(setup, captioned) if read else list(captioned)
-    decoding = setup.recipe.evaluation.decoding
-    if on.max_tokens is not None:
-        decoding = decoding.model_copy(update={"max_tokens": on.max_tokens})
-    return OpenedTest(name, on, dataset, items, decoding)
+        for path in (*on.bags, *on.references):
+            if not Path(path).exists():
+                raise UsageError(
+                    f"{where}: {path} does not exist; expected a file that 'eval' accepts for --bags or --references"
+                )
+        dataset = open_data(on.data)
+        captioned = dataset if on.captioned is None else open_data(on.captioned)
+        items = readable(setup, captioned) if read else list(captioned)
+        decoding = setup.recipe.evaluation.decoding
+        if on.max_tokens is not None:
+            decoding = decoding.model_copy(update={"max_tokens": on.max_tokens})
+        tests.append(OpenedTest(name, on, dataset, items, decoding))
+    return tests
 
 
 def candidates_of(test: OpenedTest) -> CandidateInputs:
     """Reads a test set's bags and hard pool. Raises `UsageError` if they do not match the captioned pictures."""
+    if test.on is None:
+        return CandidateInputs()
     ids = [item.id for item in test.items]
     sets, notes = read_bag_sets([Path(path) for path in test.on.bags], test.dataset)
     try:
         inputs = read_candidates(sets, test.on.distractors, ids, test.dataset, "the recipe's")
     except UsageError as error:
-        raise UsageError(f"evaluation.test_sets.{test.name}: {error}") from None
+        raise UsageError(f"{test.key}: {error}") from None
     return replace(inputs, notes=[*notes, *inputs.notes])
