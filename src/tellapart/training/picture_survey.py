@@ -20,43 +20,36 @@ def check_pictures(pictures: Sequence[str], objective: str, table: Mapping[str, 
 
     Raises `UsageError` if there are too few pictures, or if some pictures lack references that the objective requires.
     """
-    count, bare, longest = survey(pictures)
-    if bare and reads_references(table):
+    dataset = open_many(list(pictures))
+    count, names = len(dataset), " ".join(pictures)
+    if count < MIN_PICTURES:
+        raise UsageError(
+            f"{names}: found {count} pictures; expected at least {MIN_PICTURES}, because some are held out"
+        )
+    if (different := different_pictures(dataset)) < MIN_PICTURES:
+        raise UsageError(
+            f"{names}: found {count} pictures, of which only {different} are distinct; expected at least "
+            f"{MIN_PICTURES} distinct pictures, so that held-out pictures are not copies of training pictures"
+        )
+    references = [item.references for item in dataset]
+    if (bare := sum(not texts for texts in references)) and reads_references(table):
         raise UsageError(
             f"{bare:,} of {count:,} pictures have no reference, which objective '{objective}' requires; add captions "
             "for them, or use --objective self-retrieval"
         )
-    return count, longest
-
-
-def survey(pictures: Sequence[str]) -> tuple[int, int, int]:
-    """Counts the pictures, the pictures without a reference, and the words in the longest reference."""
-    dataset = open_many(list(pictures))
-    count = len(dataset)
-    if count < MIN_PICTURES:
-        raise UsageError(
-            f"{' '.join(pictures)}: found {count} pictures; expected at least {MIN_PICTURES}, because some are held out"
-        )
-    if (different := different_pictures(dataset)) < MIN_PICTURES:
-        raise UsageError(
-            f"{' '.join(pictures)}: found {count} pictures, of which only {different} are distinct; expected at least "
-            f"{MIN_PICTURES} distinct pictures, so that held-out pictures are not copies of training pictures"
-        )
-    references = [item.references for item in dataset]
-    longest = max((len(text.split()) for texts in references for text in texts), default=0)
-    return count, sum(not texts for texts in references), longest
+    return count, max((len(text.split()) for texts in references for text in texts), default=0)
 
 
 def different_pictures(dataset: Dataset) -> int:
     """Counts distinct pictures by their bytes, up to `MIN_PICTURES`."""
-    identities: set[int | str] = set()
+    distinct = 0
     for identity in (picture_identity, key_of):  # compare file sizes first, because that often suffices
-        identities = set()
+        identities: set[int | str] = set()
         for item in dataset:
             identities.add(identity(item))
-            if len(identities) == MIN_PICTURES:
-                return MIN_PICTURES
-    return len(identities)
+            if (distinct := len(identities)) == MIN_PICTURES:
+                return distinct
+    return distinct
 
 
 def key_of(item: Item) -> str:

@@ -65,26 +65,23 @@ def plan(
     if steps is not None and epochs is not None:
         raise UsageError("--steps and --epochs both set the length of training; remove one of them")
     photos = not all(spec.startswith("scenes") for spec in pictures)
-    objective = objective or default_objective(photos=photos)
-    table = objective_table(objective)
+    table = objective_table(objective := objective or default_objective(photos=photos))
     count, longest = check_pictures(pictures, objective, table)
-    data, learned_from = split_data(pictures, count)
+    data, parts, learned_from = split_data(pictures, count)
     if batch_size is not None and batch_size > learned_from:
         raise UsageError(
             f"--batch-size {batch_size} exceeds the number of training pictures: {learned_from:,} of {count:,} "
             f"pictures remain after holding out validation and test pictures; use at most {learned_from:,}"
         )
-    parts = parts_of_data(count)
     batch = batch_size or min(BATCH_SIZE, count * (parts - 2) // parts)
-    before = None if overwrite else planned(folder)
-    if epochs is not None:
-        steps = max(1, round(epochs * learned_from / batch))
-    steps = steps_after(before, steps, folder)
+    before = None if overwrite else settings_of_run(folder)
+    steps = steps_after(before, steps if epochs is None else max(1, round(epochs * learned_from / batch)), folder)
     if table["kind"] == "reinforce":
         table = {"decoding": SAMPLED, **table}
     captions = batch * table.get("decoding", {}).get("samples", 1)
-    references = table["kind"] != "reinforce" and reads_references(table)
-    tokens = math.ceil(TOKENS_A_WORD * longest) if references else max_tokens
+    learned = table["kind"] != "reinforce" and reads_references(table)
+    tokens = math.ceil(TOKENS_A_WORD * longest) if learned else max_tokens
+    micro_batches = before.gradient_accumulation_steps if before else parts_of_batch(model, captions, tokens)
     decoding = {"kind": "greedy", "max_tokens": max_tokens}
     recipe = {
         "name": "finetune",
@@ -95,10 +92,13 @@ def plan(
         "scorer": {"name": scorer or (CLIP if photos else "scenes")},
         "objective": as_long(table, max_tokens),
         "training": {
-            **training_table(steps, batch, rate or (LORA_RATE if lora else RATE)),
-            "gradient_accumulation_steps": before.gradient_accumulation_steps
-            if before
-            else parts_of_batch(model, captions, tokens),
+            "steps": steps,
+            "batch_size": batch,
+            "learning_rate": rate or (LORA_RATE if lora else RATE),
+            "schedule": "linear",
+            "warmup": min(10, steps // 10),
+            "checkpoint_every": max(1, steps // 6),
+            "gradient_accumulation_steps": micro_batches,
             "precision": before.precision if before else resolve_precision("auto", best_device()),
         },
         "validation": {"every": max(1, steps // 4), "limit": 500, "decoding": decoding},
@@ -122,51 +122,6 @@ def steps_after(before: Training | None, steps: int | None, folder: Path | None)
     return steps or (before.steps if before else STEPS)
 
 
-def parts_of_data(count: int) -> int:
-    """Returns the number of parts to split the pictures into.
-
-    The last part is the test set, and the second-to-last part is the validation set.
-    """
-    return 4 if count < 40 else 10 if count <= 10_000 else 50
-
-
-def split_data(pictures: Sequence[str], count: int) -> tuple[dict[str, list[str]], int]:
-    """Returns the table ``data`` and the number of training pictures."""
-    parts = parts_of_data(count)
-    places = {"train": range(1, parts - 1), "validation": [parts - 1], "test": [parts]}
-    data = {name: [part_of(spec, chosen, parts) for spec in pictures] for name, chosen in places.items()}
-    # limit=… in a specification applies to each part, so the number is not always (parts − 2) / parts of all pictures.
-    return data, len(open_many(data["train"]))
-
-
-def training_table(steps: int, batch_size: int, learning_rate: float) -> dict[str, Any]:
-    """Returns the keys of the ``training`` table that depend on these arguments."""
-    return {
-        "steps": steps,
-        "batch_size": batch_size,
-        "learning_rate": learning_rate,
-        "schedule": "linear",
-        "warmup": min(10, steps // 10),
-        "checkpoint_every": max(1, steps // 6),
-    }
-
-
-def checked(table: dict[str, Any], settings: Sequence[str]) -> Recipe:
-    """Applies ``settings`` to a table and validates the table.
-
-    Returns a recipe that selects the checkpoint by the objective's own metric, unless ``settings`` name another metric.
-    """
-    for setting in settings:
-        apply_override(table, setting)
-    recipe = check_recipe(table, "finetune")
-    if recipe.validation.select is not None:
-        return recipe
-    # Among look-alikes, recall does not saturate.
-    select = "recall@1.lookalike" if recipe.objective.measure == "recall" else recipe.select
-    apply_override(table, f"validation.select={select}")
-    return check_recipe(table, "finetune")
-
-
 def as_long(objective: Mapping[str, Any], max_tokens: int) -> dict[str, Any]:
     """Returns the [objective] table with ``max_tokens`` set for its own samples and for its rewards' samples."""
     longer = {"decoding": {**objective["decoding"], "max_tokens": max_tokens}} if "decoding" in objective else {}
@@ -181,8 +136,33 @@ def part_of(spec: str, chosen: Sequence[int], parts: int) -> str:
     return f"{spec}{'&' if '?' in spec else '?'}part={','.join(map(str, chosen))}/{parts}"
 
 
-def planned(folder: Path | None) -> Training | None:
+def settings_of_run(folder: Path | None) -> Training | None:
     """Returns the training settings of the run in this folder, or None if there is no run."""
     if folder is None or not (folder / "run.json").is_file() or not (folder / "recipe.toml").is_file():
         return None
     return read_recipe(folder / "recipe.toml").training
+
+
+def checked(recipe: dict[str, Any], settings: Sequence[str]) -> Recipe:
+    """Applies ``settings`` to a table and validates it. By default, selects the checkpoint by the objective's own
+    metric.
+    """
+    for setting in settings:
+        apply_override(recipe, setting)
+    planned = check_recipe(recipe, "finetune")
+    if planned.validation.select is None:  # the objective's own metric; among look-alikes, recall does not saturate
+        select = "recall@1.lookalike" if planned.objective.measure == "recall" else planned.select
+        apply_override(recipe, f"validation.select={select}")
+    return check_recipe(recipe, "finetune")
+
+
+def split_data(pictures: Sequence[str], count: int) -> tuple[dict[str, list[str]], int, int]:
+    """Returns the table ``data``, the number of parts, and the number of training pictures.
+
+    The last part is the test set, and the second-to-last part is the validation set.
+    """
+    parts = 4 if count < 40 else 10 if count <= 10_000 else 50
+    places = {"train": range(1, parts - 1), "validation": [parts - 1], "test": [parts]}
+    data = {name: [part_of(spec, chosen, parts) for spec in pictures] for name, chosen in places.items()}
+    # limit=… in a specification applies to each part, so the number is not always (parts − 2) / parts of all pictures.
+    return data, parts, len(open_many(data["train"]))
