@@ -7,6 +7,7 @@ splits captions into words.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -69,9 +70,7 @@ def mbleu_stats(caption_lists: CaptionLists) -> np.ndarray:
     slot or only one caption in total. All captions are tokenized together, in picture order, because the tokenizer can
     look ahead to the next line. This way, a caption has the same words as a candidate and as a reference.
     """
-    _check(caption_lists)
-    tokenized = iter(ptb_tokenize([text for texts in caption_lists for text in texts]))
-    lists = [[next(tokenized) for _ in texts] for texts in caption_lists]
+    lists = _tokenized(caption_lists)
     stats_NKD = np.zeros((len(lists), max(map(len, lists), default=0), COUNTS + 1))
     where = [(n, k) for n, texts in enumerate(lists) if len(texts) > 1 for k in range(len(texts))]
     if where:
@@ -121,24 +120,21 @@ def mbleu(caption_lists: CaptionLists) -> tuple[float, np.ndarray]:
 
 
 def _distinct(caption_lists: CaptionLists, n: int) -> tuple[float, np.ndarray]:
-    _check(caption_lists)
-    tokenized = iter(ptb_tokenize([text for texts in caption_lists for text in texts]))
-    value_N = np.array([_ratio([next(tokenized).split() for _ in texts], n) for texts in caption_lists], dtype=float)
-    return with_mean(value_N)
+    ratios = []
+    for texts in _tokenized(caption_lists):
+        split = [text.split() for text in texts]
+        grams = {tuple(words[start : start + n]) for words in split for start in range(len(words) - n + 1)}
+        count = sum(map(len, split))
+        ratios.append(len(grams) / count if count else math.nan)
+    return with_mean(np.array(ratios, dtype=float))
 
 
-def _ratio(caption_tokens: Sequence[Sequence[str]], n: int) -> float:
-    count = sum(map(len, caption_tokens))
-    if not count:
-        return float("nan")
-    grams = {tuple(words[start : start + n]) for words in caption_tokens for start in range(len(words) - n + 1)}
-    return len(grams) / count
-
-
-def _check(caption_lists: CaptionLists) -> None:
+def _tokenized(caption_lists: CaptionLists) -> list[list[str]]:
     wrong = next((number for number, texts in enumerate(caption_lists) if isinstance(texts, str)), None)
     if wrong is not None:
         raise UsageError(
             f"picture {wrong} has a single string instead of a list of captions; diversity requires several "
             "captions per picture"
         )
+    tokens = iter(ptb_tokenize([text for texts in caption_lists for text in texts]))
+    return [[next(tokens) for _ in texts] for texts in caption_lists]

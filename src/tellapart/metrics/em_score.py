@@ -42,8 +42,7 @@ def emscore(
     for number, (text_D, words_TD, seen_FD) in enumerate(zip(text_ND, token_TD, frame_FD, strict=True)):
         mean_D = seen_FD.mean(0)
         coarse = float(text_D @ mean_D / max(float(np.linalg.norm(mean_D)), 1e-12))
-        cosine_TF = words_TD @ seen_FD.T
-        worth_T = np.ones(len(words_TD)) if weight_T is None else np.asarray(weight_T[number], dtype=float)
+        cosine_TF, worth_T = words_TD @ seen_FD.T, _weights(words_TD, weight_T, number)
         precision = float(worth_T @ cosine_TF.max(1) / worth_T.sum()) if worth_T.sum() > 0 else math.nan
         recall = float(cosine_TF.max(0).mean())
         both = precision + recall
@@ -68,13 +67,16 @@ def emscore_f_rows(
     all_FD, size_M = np.concatenate(list(frame_FD)), np.array([len(seen_FD) for seen_FD in frame_FD])
     start_M = np.cumsum(size_M) - size_M
     for number, (text_D, words_TD) in enumerate(zip(text_ND, token_TD, strict=True)):
-        cosine_TF = words_TD @ all_FD.T
-        worth_T = np.ones(len(words_TD)) if weight_T is None else np.asarray(weight_T[number], dtype=float)
+        cosine_TF, worth_T = words_TD @ all_FD.T, _weights(words_TD, weight_T, number)
         with np.errstate(invalid="ignore", divide="ignore"):
             precision_M = worth_T @ np.maximum.reduceat(cosine_TF, start_M, axis=1) / worth_T.sum()
             recall_M = np.add.reduceat(cosine_TF.max(0), start_M) / size_M
             fine_M = 2 * precision_M * recall_M / (precision_M + recall_M)
         yield (fine_M + mean_MD @ text_D) / 2
+
+
+def _weights(words_TD: np.ndarray, weight_T: Sequence[np.ndarray] | None, number: int) -> np.ndarray:
+    return np.ones(len(words_TD)) if weight_T is None else np.asarray(weight_T[number], dtype=float)
 
 
 def token_idf(

@@ -67,20 +67,20 @@ def human_slots(choice: str, all_references: list[list[str]] | None, seed: int) 
     if all_references is None:
         raise UsageError("--human scores references; add --references FILE, or --data with references")
     if choice == "first":
-        return [_human_slot(all_references, [0] * len(all_references), 0)]
-    if choice == "random":
+        slots = [[0] * len(all_references)]
+    elif choice == "random":
         rng = np.random.default_rng(seed)
-        return [_human_slot(all_references, [int(rng.integers(len(texts))) for texts in all_references], 0)]
+        slots = [[int(rng.integers(len(texts))) for texts in all_references]]
+    else:
+        slots = [[slot % len(texts) for texts in all_references] for slot in range(max(map(len, all_references)))]
     return [
-        _human_slot(all_references, [slot % len(texts) for texts in all_references], slot)
-        for slot in range(max(map(len, all_references)))
+        CaptionSlot(
+            [texts[pick] for texts, pick in zip(all_references, picks, strict=True)],
+            [texts[:pick] + texts[pick + 1 :] for texts, pick in zip(all_references, picks, strict=True)],
+            np.array([slot >= len(texts) for texts in all_references]),
+        )
+        for slot, picks in enumerate(slots)
     ]
-
-
-def _human_slot(all_references: list[list[str]], picks: list[int], slot: int) -> CaptionSlot:
-    captions = [texts[pick] for texts, pick in zip(all_references, picks, strict=True)]
-    others = [texts[:pick] + texts[pick + 1 :] for texts, pick in zip(all_references, picks, strict=True)]
-    return CaptionSlot(captions, others, np.array([slot >= len(texts) for texts in all_references]))
 
 
 def merge_slots(measured_S: Sequence[Measurement], slots: Sequence[CaptionSlot]) -> Measurement:

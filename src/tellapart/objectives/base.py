@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Generic, Literal, Protocol, TypeVar, get_args
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
 import torch
 
 from tellapart.rewards.base import RewardOptions
 from tellapart.rewards.run_parts import RunParts
 from tellapart.types import Batch, Loss, StepContext
-from tellapart.utils.option_tables import PluginOptions, Strict
+from tellapart.utils.option_tables import PluginOptions, Strict, build_part, register_options
 from tellapart.utils.registry import Entry, Registry
 
 Options = TypeVar("Options", bound="ObjectiveOptions")
@@ -153,13 +153,6 @@ class ObjectiveEntry(Entry[Callable[..., Objective[Any]]]):
     trains: Literal["captioner", "scorer"] = "captioner"
     loss_selects: bool = True
 
-    def build(self, options: ObjectiveOptions, parts: RunParts) -> Objective[Any]:
-        """Builds the objective. Raises `UsageError` if a plug-in's factory does not return a callable."""
-        if isinstance(options, PluginObjectiveOptions):
-            objective: Objective[Any] = options.call(self, "objective")
-            return objective
-        return self.factory(options, parts)
-
 
 OBJECTIVES: Registry[ObjectiveEntry] = Registry(
     "objective", ObjectiveEntry, group="tellapart.objectives", packages=("tellapart.objectives",)
@@ -171,15 +164,10 @@ def objective(label: str, *, help: str, **about: Any) -> Callable[[type[Options]
     objective. ``about`` sets fields of its `ObjectiveEntry`.
     """
 
-    def register(options: type[Options]) -> type[Options]:
-        (name,) = get_args(options.model_fields["kind"].annotation)
-        build: Callable[..., Objective[Any]] = options.build  # type: ignore[attr-defined]
-        OBJECTIVES.register(ObjectiveEntry(name=name, factory=build, help=help, options=options, label=label, **about))
-        return options
-
-    return register
+    return register_options(OBJECTIVES, label, help=help, **about)
 
 
 def build_objective(options: ObjectiveOptions, parts: RunParts) -> Objective[Any]:
     """Builds the objective that a recipe table describes."""
-    return OBJECTIVES.find(options.kind).build(options, parts)
+    built: Objective[Any] = build_part(OBJECTIVES, options, parts)
+    return built

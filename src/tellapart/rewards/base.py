@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypeVar, get_args
+from typing import Literal, Protocol, TypeVar
 
 import torch
 from pydantic import Field, model_validator
 
 from tellapart.rewards.run_parts import RunParts
 from tellapart.types import Batch, Rollout
-from tellapart.utils.option_tables import PluginOptions, Strict
+from tellapart.utils.option_tables import PluginOptions, Strict, build_part, register_options
 from tellapart.utils.registry import Entry, Registry
 
 Options = TypeVar("Options", bound="RewardOptions")
@@ -103,13 +103,6 @@ class RewardEntry(Entry[Callable[..., Reward]]):
     If the entry has no ``options``, the factory is called as ``factory(**keys) -> Reward`` with the table's other keys.
     """
 
-    def build(self, options: RewardOptions, parts: RunParts) -> Reward:
-        """Builds the reward. Raises `UsageError` if a plug-in's factory does not return a callable."""
-        if isinstance(options, PluginRewardOptions):
-            reward: Reward = options.call(self, "reward")
-            return reward
-        return self.factory(options, parts)
-
 
 REWARDS: Registry[RewardEntry] = Registry(
     "reward", RewardEntry, group="tellapart.rewards", packages=("tellapart.rewards",)
@@ -119,19 +112,10 @@ REWARDS: Registry[RewardEntry] = Registry(
 def reward(label: str, *, help: str, needs: tuple[str, ...] = ()) -> Callable[[type[Options]], type[Options]]:
     """Registers an options class as a reward under its ``kind``. ``options.build(parts)`` must return the reward."""
 
-    def register(options: type[Options]) -> type[Options]:
-        (name,) = get_args(options.model_fields["kind"].annotation)
-        build: Callable[..., Reward] = options.build  # type: ignore[attr-defined]
-        REWARDS.register(
-            RewardEntry(
-                name=name, factory=build, help=help, options=options, needs=needs, label=label, direction="higher"
-            )
-        )
-        return options
-
-    return register
+    return register_options(REWARDS, label, help=help, needs=needs, direction="higher")
 
 
 def build_reward(options: RewardOptions, parts: RunParts) -> Reward:
     """Builds the reward that a recipe table describes."""
-    return REWARDS.find(options.kind).build(options, parts)
+    built: Reward = build_part(REWARDS, options, parts)
+    return built

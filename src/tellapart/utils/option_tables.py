@@ -13,7 +13,7 @@ from pydantic import (
 
 from tellapart.errors import UsageError
 from tellapart.utils.code_loading import call_with
-from tellapart.utils.registry import Entry
+from tellapart.utils.registry import Entry, Registry
 
 
 class Strict(BaseModel):
@@ -57,3 +57,29 @@ def option_tables(
             raise TypeError(f"options of '{entry.name}': expected a {base.__name__} with kind: Literal['{entry.name}']")
         tables.append(table)
     return tuple(tables)
+
+
+def register_options(
+    registry: Registry[Any], label: str, *, help: str, **about: Any
+) -> Callable[[type[Options]], type[Options]]:
+    """Decorator that registers an options class under its ``kind``. ``options.build(parts)`` must return the part.
+    ``about`` sets fields of the registry's entries.
+    """
+
+    def register(options: type[Options]) -> type[Options]:
+        (name,) = get_args(options.model_fields["kind"].annotation)
+        build: Callable[..., Any] = options.build  # type: ignore[attr-defined]
+        registry.register(registry.entry(name=name, factory=build, help=help, options=options, label=label, **about))
+        return options
+
+    return register
+
+
+def build_part(registry: Registry[Any], options: Any, parts: Any) -> Any:
+    """Builds the part that a recipe table describes. Raises `UsageError` if a plug-in's factory fails or does not
+    return a callable.
+    """
+    entry = registry.find(options.kind)
+    if isinstance(options, PluginOptions):
+        return options.call(entry, registry.kind)
+    return entry.factory(options, parts)
