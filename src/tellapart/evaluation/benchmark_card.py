@@ -51,8 +51,7 @@ class SizeFacts:
     @property
     def alpha_M(self) -> np.ndarray:
         """Returns the known similarities."""
-        alpha_M = np.array([bag.similarity for bag in self.bags])
-        return alpha_M[np.isfinite(alpha_M)]
+        return np.array([bag.similarity for bag in self.bags if np.isfinite(bag.similarity)])
 
     @property
     def quantiles(self) -> dict[str, float]:

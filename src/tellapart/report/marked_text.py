@@ -26,10 +26,10 @@ def pieces(text: str, false: Iterable[Span], new: Iterable[Span] = ()) -> tuple[
 
     Words that are both false and new are marked as false.
     """
-    wrong = [(start, end, why) for start, end, why in false if 0 <= start < end <= len(text)]
-    free = [span for span in new if not any(span[0] < end and start < span[1] for start, end, _ in wrong)]
+    wrong = [(*span, False) for span in false if 0 <= span[0] < span[1] <= len(text)]
+    free = [(*span, True) for span in new if not any(span[0] < end and start < span[1] for start, end, *_ in wrong)]
     found, at = [], 0
-    for start, end, why, is_new in sorted([*((*span, False) for span in wrong), *((*span, True) for span in free)]):
+    for start, end, why, is_new in sorted([*wrong, *free]):
         if at <= start < end <= len(text):
             found += [Piece(text[at:start]), Piece(text[start:end], why, is_new)]
             at = end

@@ -97,22 +97,22 @@ def _view(run: RunFolder, name: str, album: Album) -> dict[str, Any]:
     }
 
 
-def _facts(run: RunFolder) -> list[tuple[str, str]]:
-    """Returns facts about a run, as (label, text) pairs."""
+def _facts(run: RunFolder) -> dict[str, str]:
+    """Returns facts about a run, by label."""
     info = run.info
     versions = ", ".join(f"{name} {version}" for name, version in info.versions.items() if version)
-    facts = [
-        ("Systems" if run.evaluation else "Run", run.name),
-        ("Started", moment(info.created)),
-        ("Took", duration(info.seconds) if info.seconds is not None else ""),
-        ("Finished", "" if run.evaluation or info.seconds is not None else moment(info.finished or "not yet")),
-        ("Device", (info.device or "") + (f", {info.threads} threads" if info.device and info.threads else "")),
-        ("Seed", "" if info.seed is None else str(info.seed)),
-        ("Versions", versions),
-        ("Commit", info.commit or ""),
-        ("Folder", "" if run.evaluation else str(run.path.resolve())),
-    ]
-    return [(label, text) for label, text in facts if text]
+    facts = {
+        "Systems" if run.evaluation else "Run": run.name,
+        "Started": moment(info.created),
+        "Took": duration(info.seconds) if info.seconds is not None else "",
+        "Finished": "" if run.evaluation or info.seconds is not None else moment(info.finished or "not yet"),
+        "Device": (info.device or "") + (f", {info.threads} threads" if info.device and info.threads else ""),
+        "Seed": "" if info.seed is None else str(info.seed),
+        "Versions": versions,
+        "Commit": info.commit or "",
+        "Folder": "" if run.evaluation else str(run.path.resolve()),
+    }
+    return {label: text for label, text in facts.items() if text}
 
 
 def moment(text: str) -> str:

@@ -12,22 +12,16 @@ _SUMMARY_KEYS = ("name", "objective", "reward", "captioner", "scorer", "data", "
             "batch", "batch_size", "samples", "baseline", "device")  # fmt: skip
 
 
-def recipe_summary(run: RunFolder) -> list[tuple[str, str]]:
-    """Returns the recipe's main entries as (dotted key, text) pairs."""
-    if run.recipe is None:
-        return []
+def recipe_summary(run: RunFolder) -> dict[str, str]:
+    """Returns the texts of the recipe's main entries by dotted key."""
     try:
-        entries = _flatten(tomllib.loads(run.recipe))
+        entries = _flatten(tomllib.loads(run.recipe or ""))
     except tomllib.TOMLDecodeError as error:
         run.gaps.append(f"recipe.toml is not valid TOML ({error}); it is shown as plain text.")
-        return []
-
-    def place(key: str) -> int:
-        parts = key.split(".")
-        return min((_SUMMARY_KEYS.index(part) for part in parts if part in _SUMMARY_KEYS), default=len(_SUMMARY_KEYS))
-
-    chosen = sorted((key for key in entries if place(key) < len(_SUMMARY_KEYS)), key=place)
-    return [(key, entries[key]) for key in chosen[:12]]
+        return {}
+    places = {key: [_SUMMARY_KEYS.index(part) for part in key.split(".") if part in _SUMMARY_KEYS] for key in entries}
+    chosen = sorted((key for key, found in places.items() if found), key=lambda key: min(places[key]))
+    return {key: entries[key] for key in chosen[:12]}
 
 
 def _flatten(table: dict[str, Any], start: str = "") -> dict[str, str]:
@@ -35,9 +29,9 @@ def _flatten(table: dict[str, Any], start: str = "") -> dict[str, str]:
     for key, value in table.items():
         if isinstance(value, dict):
             flat |= _flatten(value, f"{start}{key}.")
-        else:
-            flat[f"{start}{key}"] = entry_text(value)
-    return {key: text for key, text in flat.items() if text}
+        elif text := entry_text(value):
+            flat[f"{start}{key}"] = text
+    return flat
 
 
 def entry_text(value: Any) -> str:
