@@ -13,11 +13,10 @@ Paths are absolute.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import IO
+from typing import Any
 
 import numpy as np
 
@@ -69,9 +68,7 @@ def shards_on_disk(
         yield from file_shards(whole, shard_items, partial(file.open, "rb"))
 
 
-def file_shards(
-    whole: Shard, shard_items: int, open_file: Callable[[], AbstractContextManager[IO[bytes]]]
-) -> Iterator[Shard]:
+def file_shards(whole: Shard, shard_items: int, open_file: Callable[[], Any]) -> Iterator[Shard]:
     """Yields a tar or Parquet file as a single shard, and a JSON Lines file as shards of ``shard_items`` lines."""
     if whole.kind != "jsonl":
         yield whole

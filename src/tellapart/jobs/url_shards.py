@@ -33,15 +33,15 @@ def shards_at_url(spec: str, kind: str | None, url: str, query: str, shard_items
         raise UsageError(f"{spec}: '{kind}' cannot be read from a URL{nearest(kind, {*URL_SUFFIXES.values()})}")
     for path, size, version in _url_files(url, kind):
         file_kind = kind or URL_SUFFIXES[Path(path).suffix.lower()]
-        whole = Shard(0, path, file_kind, without_split(options), splits=tuple(sorted(options.splits)), size=size,
+        shard = Shard(0, path, file_kind, without_split(options), splits=tuple(sorted(options.splits)), size=size,
                       version=version)  # fmt: skip
         known = READERS[file_kind].keys
-        for key in whole.options:
+        for key in shard.options:
             if key not in known:
                 raise UsageError(f"{spec}: unknown key '{key}' for '{file_kind}:'{nearest(key, known)}")
         fs, root = file_system(path)
         with url_errors(path):
-            yield from file_shards(whole, shard_items, partial(fs.open, root, "rb", block_size=CHUNK_BYTES))
+            yield from file_shards(shard, shard_items, partial(fs.open, root, "rb", block_size=CHUNK_BYTES))
 
 
 def _url_files(url: str, kind: str | None) -> list[tuple[str, int, str]]:
