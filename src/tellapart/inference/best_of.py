@@ -7,6 +7,7 @@ highest sum of this score and its agreement with the other samples (``--consensu
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -27,6 +28,7 @@ RANKED = 100  # number of pictures in a scoring batch
 DISTRACTORS = 99  # together with the picture itself, a set of 100, as in the papers' evaluation
 
 
+@dataclass(frozen=True, eq=False)
 class BestOf:
     """Ranks sampled captions by how well the scorer can use them to find their picture among its look-alikes.
 
@@ -34,10 +36,10 @@ class BestOf:
     near: maps a picture's row to the rows of its look-alikes.
     """
 
-    def __init__(
-        self, scorer: Scorer, places: dict[str, int], vectors: Vectors, near: Mapping[int, np.ndarray]
-    ) -> None:
-        self._scorer, self.places, self._vectors, self._near = scorer, places, vectors, near
+    scorer: Scorer
+    places: dict[str, int]
+    vectors: Vectors
+    near: Mapping[int, np.ndarray]
 
     @classmethod
     def among(
@@ -114,17 +116,17 @@ class BestOf:
         sets_BKD = self._sets([self.places[item.id] for item in items])
         texts = [text for group in groups for text in group]
         row_of = {text: row for row, text in enumerate(dict.fromkeys(texts))}  # samples often repeat
-        text_UD = self._scorer.text_features(list(row_of)).cpu().float()
+        text_UD = self.scorer.text_features(list(row_of)).cpu().float()
         text_BSD = text_UD[[row_of[text] for text in texts]].reshape(len(items), -1, text_UD.shape[-1])
-        score_BSK = self._scorer.scale * torch.einsum("bsd,bkd->bsk", text_BSD, sets_BKD)
+        score_BSK = self.scorer.scale * torch.einsum("bsd,bkd->bsk", text_BSD, sets_BKD)
         # A data set with a single picture has no distractors, so captions are ranked by similarity.
         return score_BSK.log_softmax(-1)[..., 0] if sets_BKD.shape[1] > 1 else score_BSK[..., 0]
 
     def _sets(self, rows: Sequence[int]) -> torch.Tensor:
         """Returns sets_BKD: each picture's features, followed by those of its nearest neighbours."""
-        near_BK = np.stack([self._near[row] for row in rows])
+        near_BK = np.stack([self.near[row] for row in rows])
         row_BK = np.concatenate([np.array(rows)[:, None], near_BK], axis=1)
-        return torch.from_numpy(self._vectors.given_ND[row_BK])
+        return torch.from_numpy(self.vectors.given_ND[row_BK])
 
 
 def chosen_captions(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass
 from pathlib import Path
 
 from tellapart.boost.types import Answer, BackendError, Request
@@ -14,11 +15,12 @@ from tellapart.errors import UsageError
 from tellapart.utils.messages import say
 
 
+@dataclass(frozen=True)
 class CaptionFileBackend:
     """Serves descriptions from a file, looked up by picture id."""
 
-    def __init__(self, name: str, texts: dict[str, str]) -> None:
-        self.name, self._texts = name, texts
+    name: str
+    texts: dict[str, str]
 
     @classmethod
     def open(cls, path: str, dataset: Dataset | None) -> CaptionFileBackend:
@@ -42,6 +44,6 @@ class CaptionFileBackend:
 
     def complete(self, request: Request) -> Answer:
         """Returns the picture's description. Raises `BackendError` if the file has none."""
-        if (text := self._texts.get(request.item)) is None:
+        if (text := self.texts.get(request.item)) is None:
             raise BackendError(f"{self.name} has no caption for this picture")
         return Answer(text)

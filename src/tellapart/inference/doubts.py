@@ -7,6 +7,7 @@ tagger nor training.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 
@@ -21,6 +22,7 @@ from tellapart.types import Rollout
 CONTRASTS = 8  # each caption's own picture is compared with this many pictures
 
 
+@dataclass(frozen=True, eq=False)
 class Beliefs:
     """Computes how much likelier the captioner finds each content word for the caption's own picture than for other
     pictures.
@@ -29,8 +31,9 @@ class Beliefs:
     ids_K: the ids of these pictures' items, so that no picture is compared with itself.
     """
 
-    def __init__(self, captioner: Captioner, contrast_K: torch.Tensor, ids_K: Sequence[str]) -> None:
-        self.captioner, self.contrast_K, self.ids_K = captioner, contrast_K, ids_K
+    captioner: Captioner
+    contrast_K: torch.Tensor
+    ids_K: Sequence[str]
 
     def __call__(self, visual: torch.Tensor, ids: Sequence[str], texts: Sequence[str]) -> list[list[float]]:
         """Returns the evidence, in nats, for each of the `content_words` in B captions. ``visual`` has B rows."""

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from anyio import Lock
@@ -109,14 +110,17 @@ def _events(answer: dict[str, Any], usage: bool) -> Iterator[str]:
     yield "data: [DONE]\n\n"
 
 
+@dataclass(frozen=True)
 class Guard:
     """Middleware that rejects foreign Host headers, requests without the API key, and requests from other websites.
 
     Browsers send ``Origin`` with cross-site posts; API clients do not.
     """
 
-    def __init__(self, app: ASGIApp, hosts: frozenset[str], key: str | None, error: Any) -> None:
-        self.app, self.hosts, self.key, self.error = app, hosts, key, error
+    app: ASGIApp
+    hosts: frozenset[str]
+    key: str | None
+    error: Callable[[int, str], ASGIApp]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope.get("headers", [])}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import accelerate
@@ -20,6 +21,7 @@ from tellapart.rewards.speaker import Speaker
 from tellapart.types import Rollout
 
 
+@dataclass(eq=False)
 class MutualInformationReward:
     """Pointwise mutual information of caption and picture under a frozen captioner, in nats (the ``pmi`` reward).
 
@@ -31,10 +33,11 @@ class MutualInformationReward:
         `UsageError` in the first step if the data set lacks the column, or if the pictures' features differ in shape.
     """
 
+    captioner: str | Captioner
+    _: KW_ONLY
+    gather: bool = True
+    image_column: str = "image"
     __name__ = "pmi"  # the name in TRL's logs
-
-    def __init__(self, captioner: str | Captioner, *, gather: bool = True, image_column: str = "image") -> None:
-        self.captioner, self.gather, self.image_column = captioner, gather, image_column
 
     @torch.no_grad()
     def __call__(self, completions: Sequence[Completion], **columns: Any) -> list[float | None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal, get_args
 
 import accelerate
@@ -61,6 +61,7 @@ class Bank:
         return cls(list(pictures), encode(scorer, [load_rgb(picture) for picture in pictures.values()]))
 
 
+@dataclass(eq=False)
 class _SelfRetrieval:
     """Self-retrieval reward for TRL: how well a scorer can retrieve the picture given its caption.
 
@@ -79,30 +80,26 @@ class _SelfRetrieval:
     data set lacks a column.
     """
 
+    scorer: str | Scorer
+    candidates: Candidates = "batch"
+    _: KW_ONLY
+    gather: bool = True
+    score: Score = "log_prob"
+    bank: Bank | None = None
+    image_column: str = "image"
+    id_column: str = "id"
+    bag_column: str = "bag"
     __name__ = "self_retrieval"  # the name in TRL's logs
 
-    def __init__(
-        self,
-        scorer: str | Scorer,
-        candidates: Candidates = "batch",
-        *,
-        gather: bool = True,
-        score: Score = "log_prob",
-        bank: Bank | None = None,
-        image_column: str = "image",
-        id_column: str = "id",
-        bag_column: str = "bag",
-    ) -> None:
-        if candidates not in get_args(Candidates):
-            raise UsageError(f"candidates is '{candidates}'; expected one of {', '.join(get_args(Candidates))}")
-        if score not in get_args(Score):
-            raise UsageError(f"score is '{score}'; expected one of {', '.join(get_args(Score))}")
-        if (candidates == "bank") != (bank is not None):
+    def __post_init__(self) -> None:
+        if self.candidates not in get_args(Candidates):
+            raise UsageError(f"candidates is '{self.candidates}'; expected one of {', '.join(get_args(Candidates))}")
+        if self.score not in get_args(Score):
+            raise UsageError(f"score is '{self.score}'; expected one of {', '.join(get_args(Score))}")
+        if (self.candidates == "bank") != (self.bank is not None):
             raise UsageError(
                 "candidates='bank' and bank=Bank(ids, features) must be used together; pass both or neither"
             )
-        self.scorer, self.candidates, self.gather, self.score, self.bank = scorer, candidates, gather, score, bank
-        self.image_column, self.id_column, self.bag_column = image_column, id_column, bag_column
         self._features: OrderedDict[bytes, torch.Tensor] = OrderedDict()
         self._row_of_id: dict[str, int] = {}
 
