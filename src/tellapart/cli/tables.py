@@ -27,7 +27,6 @@ from tellapart.utils.recipe_names import fill_in
 from tellapart.utils.typed_command import typed_command
 
 if TYPE_CHECKING:
-    from replication.tables import MeasuredTable
     from tellapart.recipe.table_figures import Value
     from tellapart.recipe.table_plan import Given, Plan, Step
 
@@ -98,7 +97,11 @@ def tables(
 
     chosen = paper_tables.find_tables(names or [])
     if options.world == "scenes":
-        refuse_data_options(options)
+        if options != TableOptions(world="scenes", out=options.out, seeds=options.seeds):
+            raise UsageError(
+                "--dry-run, --rows, --captions, --captioner, --set, --llm-judge, --llm and --mllm "
+                "require the papers' data; remove --world scenes"
+            )
         ids = [(paper.number, table.id) for paper, table in chosen]
         on_scenes(ids, bool(names), options.seeds or "quick", device, precision, as_json)
         return
@@ -113,22 +116,12 @@ def tables(
             raise UsageError(f"--captions, --captioner: no row uses the system '{system}'{nearest(system, known)}")
     if options.dry_run:
         last = typed_command().replace(" --dry-run", "") + "  # prints the results of these commands"
-        texts = [*map(dry_text, plans), last]
-        show({"tables": [dry_json(plan) for plan in plans]}, lambda: "\n\n".join(texts), as_json)
+        values = [dry_json(plan) for plan in plans]
+        show({"tables": values}, lambda: "\n\n".join([*map(dry_text, plans, values), last]), as_json)
         return
     run_plans(plans, ["--device", device] if device != "auto" else [])
-    show({"tables": [as_values(plan) for plan in plans]}, lambda: rich.console.Group(*map(as_rich, plans)), as_json)
-
-
-def refuse_data_options(options: TableOptions) -> None:
-    """Raises `UsageError` for options that are not supported with ``--world scenes``."""
-    others = (options.dry_run, options.rows, options.captions, options.captioner, options.settings, options.llm_judge,
-              options.llm, options.mllm)  # fmt: skip
-    if any(others):
-        raise UsageError(
-            "--dry-run, --rows, --captions, --captioner, --set, --llm-judge, --llm and --mllm "
-            "require the papers' data; remove --world scenes"
-        )
+    values = [as_values(plan) for plan in plans]
+    show({"tables": values}, lambda: rich.console.Group(*map(as_rich, plans, values)), as_json)
 
 
 def run_plans(plans: Sequence[Plan], options: Sequence[str]) -> None:
@@ -166,10 +159,6 @@ def on_scenes(
     seed_numbers = parse_seeds(seeds, "tables").numbers
     with running_on(device):
         measured = miniatures.run_tables(numbers, seed_numbers, workers=cores(), settings=precision_settings(precision))
-    show_tables(measured, as_json)
-
-
-def show_tables(measured: list[MeasuredTable], as_json: bool) -> None:
     show(
         {"tables": [table.to_json() for table in measured]},
         lambda: rich.console.Group(*(table.to_rich() for table in measured)),
@@ -179,10 +168,12 @@ def show_tables(measured: list[MeasuredTable], as_json: bool) -> None:
 
 def pairs_of(option: str, values: Sequence[str] | None) -> list[tuple[str, str]]:
     """Parses the SYSTEM=VALUE pairs of a repeatable option. Raises `UsageError` for any other form."""
-    pairs = [(system, value) for system, _, value in (text.partition("=") for text in values or ())]
-    for text, (system, value) in zip(values or (), pairs, strict=True):
+    pairs = []
+    for text in values or ():
+        system, _, value = text.partition("=")
         if not system or not value:
             raise UsageError(f"{option} {text}: expected SYSTEM=…, such as {option} capenrich=…")
+        pairs.append((system, value))
     return pairs
 
 
@@ -204,27 +195,27 @@ def run_step(step: Step, place: str, options: Sequence[str]) -> None:
 
 def dry_json(plan: Plan) -> dict[str, Any]:
     """Returns a table's commands, and the inputs that are missing, as JSON values."""
-    rows = [{"row": row.system, "labels": list(row.labels)} for row in plan.rows]
     return {
         "table": f"{plan.paper.number}:{plan.table.id}",
         "title": plan.table.title,
-        "rows": rows,
+        "rows": [{"row": row.system, "labels": list(row.labels)} for row in plan.rows],
         "commands": [{"command": step.typed(), "done": step.done} for step in plan.commands()],
         "missing": plan.missing(),
         "needs": {str(path): why for path, why in plan.needed_files().items()},
     }
 
 
-def dry_text(plan: Plan) -> str:
-    """Returns a table's commands as shell lines, with missing files as comments."""
+def dry_text(plan: Plan, value: dict[str, Any]) -> str:
+    """Returns a table's commands, ``value``, as shell lines, with missing files as comments."""
     from tellapart.recipe.table_figures import table_notes
 
-    lines = [f"# Table {plan.paper.number}:{plan.table.id}, {plan.table.title}"]
-    lines.append(f"# rows: {', '.join(dict.fromkeys(row.system for row in plan.rows))}")
-    lines += [f"# {note}" for note in table_notes(plan)]
-    lines += [f"# requires {path}: {why}" for path, why in plan.needed_files().items()]
-    lines += [step.typed() + ("  # done" if step.done else "") for step in plan.commands()]
-    return "\n".join(lines)
+    return "\n".join([
+        f"# Table {value['table']}, {value['title']}",
+        f"# rows: {', '.join(dict.fromkeys(row['row'] for row in value['rows']))}",
+        *(f"# {note}" for note in table_notes(plan)),
+        *(f"# requires {path}: {why}" for path, why in value["needs"].items()),
+        *(step["command"] + ("  # done" if step["done"] else "") for step in value["commands"]),
+    ])  # fmt: skip
 
 
 def as_values(plan: Plan) -> dict[str, Any]:
@@ -249,30 +240,26 @@ def as_values(plan: Plan) -> dict[str, Any]:
     return {"table": f"{plan.paper.number}:{plan.table.id}", "title": plan.table.title, "rows": rows}
 
 
-def as_rich(plan: Plan) -> rich.table.Table:
-    """Returns a table for the terminal. Each cell contains our figure, its interval, and the paper's figure."""
-    from tellapart.recipe import table_figures
+def as_rich(plan: Plan, value: dict[str, Any]) -> rich.table.Table:
+    """Returns a table's ``value`` for the terminal. Each cell contains our figure, its interval, and the paper's
+    figure.
+    """
+    from tellapart.recipe.table_figures import table_notes
 
-    found = table_figures.figures(plan, study_figures(plan))
-    notes = "\n".join(table_figures.table_notes(plan))
     title = f"Paper {plan.paper.number}, Table {plan.table.id}: {plan.table.title}. Ours [95% interval] (the paper's)"
-    shown = rich.table.Table(title=title, caption=notes or None, caption_justify="left")
+    shown = rich.table.Table(title=title, caption="\n".join(table_notes(plan)) or None, caption_justify="left")
     for label in plan.table.labels:
         shown.add_column(label)
     for column in plan.table.columns:
         shown.add_column(column.name, justify="right")
-    for place, row in enumerate(plan.table.rows):
-        if row in plan.rows:
-            cells = []
-            for number, figure in enumerate(row.paper):
-                places = "g" if plan.table.columns[number].setting else ".4g"
-                measured = found.get((place, number))
-                ours = cell_text(measured and measured.value, places)
-                if measured is not None and measured.interval is not None:
-                    low, high = measured.interval
-                    ours += f" [{low:.4g}, {high:.4g}]"
-                cells.append(f"{ours} ({cell_text(figure, 'g')})")
-            shown.add_row(*row.labels, *cells)
+    for row in value["rows"]:
+        cells = []
+        for column in plan.table.columns:
+            ours = cell_text(row["ours"][column.name], "g" if column.setting else ".4g")
+            if interval := row["intervals"][column.name]:
+                ours += f" [{interval[0]:.4g}, {interval[1]:.4g}]"
+            cells.append(f"{ours} ({cell_text(row['paper'][column.name], 'g')})")
+        shown.add_row(*row["labels"].values(), *cells)
     return shown
 
 
