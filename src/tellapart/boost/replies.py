@@ -68,9 +68,10 @@ class Reply:
 
         Does not change the answer, except for the key. `answer_checks.trouble` detects bad answers.
         """
-        status, words, after = self._status, self._message, seconds(self.after)
+        status = self._status
         if status == 200:
             return self._completion()
+        words, after = self._message, seconds(self.after)
         detail = f"({status}: {words})" if words else f"({status})"
         if 400 <= status < 500 and _ACCOUNT.search(self._text):
             raise BackendError(f"{_NO_CREDIT} {detail}", fatal=True)

@@ -78,6 +78,8 @@ def caption_pictures(
     if batch_size < 1:
         raise UsageError(f"batch size: expected at least 1, got {batch_size}")
     run.check()
+    if run.schema:
+        raise UsageError("--schema requires a server model; remove it")
     if run.drop_guesses and len(dataset) < 2:
         raise UsageError(
             f"--drop-guesses compares each picture with other pictures, but {dataset.spec} contains {len(dataset)}; "
