@@ -4,7 +4,6 @@ scene-graph F.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -15,20 +14,16 @@ from tellapart.metrics.metric_info import KIND, TRUTH
 from tellapart.metrics.registry import context_metric
 from tellapart.metrics.slots import CaptionSlot
 from tellapart.scenes import scene_graph
-from tellapart.scenes.truth import ClaimCounts, KindCounts
 from tellapart.utils.registry import Direction
 
 
-def truth_rate(above: str, below: str, context: EvalContext, slot: CaptionSlot) -> Measurement:
-    """Computes the ratio, in percent, of two `scenes.truth.ClaimCounts` fields that are summed over captions."""
-    return _truth_rate(above, below, context.claim_counts(slot))
-
-
-def _truth_rate(above: str, below: str, counts: Sequence[ClaimCounts | KindCounts]) -> Measurement:
-    counts_N2 = np.array([(getattr(c, above), getattr(c, below)) for c in counts], dtype=float)
-    with np.errstate(invalid="ignore"):
-        value_N = 100 * counts_N2[:, 0] / counts_N2[:, 1]
-    return Measurement(value_N, percentage(counts_N2))
+def truth_rate(above: str, below: str, kind: str, context: EvalContext, slot: CaptionSlot) -> Measurement:
+    """Computes the ratio, in percent, of two counts that are summed over captions: fields of `scenes.truth.ClaimCounts`
+    or, for claims of one kind in `scenes.truth.FACT_KINDS`, of `scenes.truth.KindCounts`.
+    """
+    counts = [own.kinds[kind] if kind else own for own in context.claim_counts(slot)]
+    counts_N2 = np.array([(getattr(own, above), getattr(own, below)) for own in counts], dtype=float)
+    return Measurement(_percent(counts_N2), percentage(counts_N2))
 
 
 def percentage(counts_N2: np.ndarray) -> Sums:
@@ -69,13 +64,7 @@ for _name, (_above, _below, _label, _help, _better) in _RATES.items():
         direction=_better,
         group=TRUTH,
         aliases=("hallucination",) if _name == "hallucination_rate" else (),
-    )(partial(truth_rate, _above, _below))
-
-
-def kind_rate(above: str, below: str, kind: str, context: EvalContext, slot: CaptionSlot) -> Measurement:
-    """Computes `truth_rate` for claims of one kind in `scenes.truth.FACT_KINDS`."""
-    kinds = [c.kinds[kind] for c in context.claim_counts(slot)]
-    return _truth_rate(above, below, kinds)
+    )(partial(truth_rate, _above, _below, ""))
 
 
 _KIND_NAMES = {"shape": "object", "number": "count"}  # the names used in `facts_recall_object` and similar metrics
@@ -95,7 +84,7 @@ for _kind in ("shape", "colour", "size", "texture", "motion", "relation", "groun
             group=KIND,
             bounds=PERCENT,
             families=("attributekinds",),
-        )(partial(kind_rate, _above, _below, _kind))
+        )(partial(truth_rate, _above, _below, _kind))
 
 
 @context_metric(

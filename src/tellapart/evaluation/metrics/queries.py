@@ -42,82 +42,77 @@ GAINS: dict[str, tuple[str, str, Callable[[np.ndarray], np.ndarray]]] = {
 }
 
 
-def by_bm25(context: EvalContext, slot: CaptionSlot) -> np.ndarray:
-    """Ranks captions with BM25, and returns the rank counts (see `places`) of each query's caption, Q×2."""
+Scores = Callable[[slice], np.ndarray]  # maps a slice of the queries to the scores of all captions, Q×N
+
+
+def by_bm25(context: EvalContext, slot: CaptionSlot) -> Scores:
+    """Scores captions with BM25."""
     index = BM25(slot.captions)
-    texts, target_Q = context.flat_queries
-    words = [query_words(text) for text in ptb_tokenize(texts)]
-    return _blocks(target_Q, lambda part: np.stack([index.scores(own) for own in words[part]]), zero=True)
+    words = [query_words(text) for text in ptb_tokenize(context.flat_queries[0])]
+    return lambda part: np.stack([index.scores(own) for own in words[part]])
 
 
-def by_encoder(context: EvalContext, slot: CaptionSlot) -> np.ndarray:
-    """Ranks captions with a sentence encoder, and returns the rank counts of each query's caption, Q×2. Empty captions
-    are never found.
-    """
-    texts, target_Q = context.flat_queries
+def by_encoder(context: EvalContext, slot: CaptionSlot) -> Scores:
+    """Scores captions with a sentence encoder."""
     encoder = context.loaded_query_encoder
-    query_QD = context.once("queries encoded", lambda: encoder.features(texts))
+    query_QD = context.once("queries encoded", lambda: encoder.features(context.flat_queries[0]))
     caption_ND = encoder.features(slot.captions)
-    place_Q2 = _blocks(target_Q, lambda part: query_QD[part] @ caption_ND.T, zero=False)
-    place_Q2[np.array([not text.strip() for text in slot.captions])[target_Q], 0] = np.inf
-    return place_Q2
+    return lambda part: query_QD[part] @ caption_ND.T
 
 
-def by_scorer(context: EvalContext, slot: CaptionSlot) -> np.ndarray:
-    """Ranks pictures by the scorer's cosine, ignoring captions, and returns the rank counts of each query's picture,
-    Q×2.
-    """
-    texts, target_Q = context.flat_queries
-    query_QD = context.once("queries by the scorer", lambda: context.texts.encode(texts))
-    return _blocks(target_Q, lambda part: query_QD[part] @ context.images.T, zero=False)
+def by_scorer(context: EvalContext, slot: CaptionSlot) -> Scores:
+    """Scores pictures by the scorer's cosine, ignoring captions."""
+    query_QD = context.texts.encode(context.flat_queries[0])
+    return lambda part: query_QD[part] @ context.images.T
 
 
-def _blocks(target_Q: np.ndarray, scores: Callable[[slice], np.ndarray], *, zero: bool) -> np.ndarray:
-    parts = [slice(start, start + QUERIES_PER_BLOCK) for start in range(0, len(target_Q), QUERIES_PER_BLOCK)]
-    return np.concatenate([places(scores(part), target_Q[part], zero=zero) for part in parts])
-
-
-Rank = Callable[[EvalContext, CaptionSlot], np.ndarray]
-
-
-def search(rank: Rank, way: str, name: str, context: EvalContext, slot: CaptionSlot) -> Measurement:
+def search(way: str, gain: str, context: EvalContext, slot: CaptionSlot) -> Measurement:
     """Computes one search metric for each picture: the mean over its queries, × 100. NaN for a picture without queries.
 
     Pictures are weighted by their number of queries, so that the score is the mean over queries. Intervals resample
     pictures, because the queries of one picture are dependent.
     """
-    owner = "" if way == "scorer" else id(slot)
-    place_Q2 = context.once(("search", way, owner), lambda: rank(context, slot))
-    value_Q = 100 * expected_gain(GAINS[name][2], place_Q2)
     _, target_Q = context.flat_queries
+    empty_N = np.array([not text.strip() for text in slot.captions])
+
+    def ranks() -> np.ndarray:
+        """Returns the rank counts (see `places`) of each query's caption, Q×2."""
+        scores = _WAYS[way][0](context, slot)
+        parts = [slice(start, start + QUERIES_PER_BLOCK) for start in range(0, len(target_Q), QUERIES_PER_BLOCK)]
+        place_Q2 = np.concatenate([places(scores(part), target_Q[part], zero=way == "bm25") for part in parts])
+        if way == "encoder":  # never finds empty captions
+            place_Q2[empty_N[target_Q], 0] = np.inf
+        return place_Q2
+
+    place_Q2 = context.once(("search", way, "" if way == "scorer" else id(slot)), ranks)
+    value_Q = 100 * expected_gain(GAINS[gain][2], place_Q2)
     count_N = np.bincount(target_Q, minlength=len(slot.captions)).astype(float)
     sum_N = np.bincount(target_Q, value_Q, minlength=len(slot.captions))
     value_N = np.where(count_N > 0, sum_N / np.maximum(count_N, 1), np.nan)
     return Measurement(value_N, weight_N=count_N)
 
 
-def _by_bm25(context: EvalContext) -> str:
-    return f"bm25,lucene,k1:{K1},b:{B}|tok:ptb,words,unstemmed"
-
-
-def _by_encoder(context: EvalContext) -> str:
-    return f"cosine|{context.loaded_query_encoder.signature}"
-
-
-def _by_scorer(context: EvalContext) -> str:
-    return f"cosine|no-caption|scorer:{context.scorer_name()}"
-
-
-_WAYS: dict[str, tuple[Rank, tuple[str, ...], str, Callable[[EvalContext], str]]] = {
-    "bm25": (by_bm25, ("queries", "two"), "queries, BM25", _by_bm25),
-    "encoder": (by_encoder, ("queries", "query_encoder", "two"), "queries, sentence encoder", _by_encoder),
-    "scorer": (by_scorer, ("queries", "pictures", "scorer", "two"), "queries, scorer on the pictures", _by_scorer),
+Way = tuple[Callable[[EvalContext, CaptionSlot], Scores], tuple[str, ...], str, Callable[[EvalContext], str]]
+_WAYS: dict[str, Way] = {
+    "bm25": (by_bm25, (), "queries, BM25", lambda context: f"bm25,lucene,k1:{K1},b:{B}|tok:ptb,words,unstemmed"),
+    "encoder": (
+        by_encoder,
+        ("query_encoder",),
+        "queries, sentence encoder",
+        lambda context: f"cosine|{context.loaded_query_encoder.signature}",
+    ),
+    "scorer": (
+        by_scorer,
+        ("pictures", "scorer"),
+        "queries, scorer on the pictures",
+        lambda context: f"cosine|no-caption|scorer:{context.scorer_name()}",
+    ),
 }
-for _way, (_rank, _needs, _label, _variant) in _WAYS.items():
-    for _name, (_short, _help, _) in GAINS.items():
+for _way, (_, _needs, _label, _variant) in _WAYS.items():
+    for _gain, (_short, _help, _) in GAINS.items():
         context_metric(
-            f"search_{_way}_{_name}",
-            needs=_needs,
+            f"search_{_way}_{_gain}",
+            needs=("queries", *_needs, "two"),
             signature=lambda context, variant=_variant: f"{variant(context)}|ties:expected|{context.queries_digest}",
             label=f"{_short} ({_label})",
             help=f"{_help}; " + ("captions are not used" if _way == "scorer" else "all captions of the system compete"),
@@ -125,4 +120,4 @@ for _way, (_rank, _needs, _label, _variant) in _WAYS.items():
             direction="higher",
             group=APART,
             families=("search",),
-        )(partial(search, _rank, _way, _name))
+        )(partial(search, _way, _gain))

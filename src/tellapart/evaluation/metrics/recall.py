@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -13,12 +12,10 @@ from tellapart.evaluation.context import ALL_CLIPS, EvalContext
 from tellapart.evaluation.digests import short_digest
 from tellapart.evaluation.metrics.em_score import emscore_ranks, emscore_variant
 from tellapart.metrics.corpus_scores import PERCENT, Measurement
-from tellapart.metrics.metric import ContextMetric, Signature
+from tellapart.metrics.metric import ContextMetric
 from tellapart.metrics.metric_info import APART
 from tellapart.metrics.registry import METRICS
 from tellapart.metrics.slots import CaptionSlot
-
-Measure = Callable[[EvalContext, CaptionSlot], Measurement]
 
 _AMONG = {
     "lookalike": "{size} look-alikes",
@@ -36,35 +33,45 @@ _ALIASES = {
 
 def recall(k: int, pools: str) -> ContextMetric:
     """Returns the recall@k metric: the percentage of captions for which the scorer ranks the right picture in the top
-    k.
+    k. If the candidates are `ALL_CLIPS`, EMScore's F ranks the clips (paper 1, Table 6).
     """
+    clips = pools == ALL_CLIPS
+    name, where = f"recall@{k}.{pools}", among(pools)
 
     def measure(context: EvalContext, slot: CaptionSlot) -> Measurement:
+        if clips:
+            rank_N = emscore_ranks(context, slot)
+            return Measurement(np.where(np.isnan(rank_N), np.nan, slot.said_N * 100.0 * (rank_N < k)))
         found = context.retrieval(slot, pools)
         return Measurement(100 * found.hit(k), weight_N=found.questions_N)
 
     def signature(context: EvalContext) -> str:
         scorer = context.scorer_name()
+        if clips:
+            return f"pool:all-clips|match:EMScore-F|{emscore_variant(context)}|ties:hit|scorer:{scorer}"
         return f"{pools_signature(context, pools, scorer)}|ties:hit|scorer:{scorer}"
 
     few = ("hundred",) if pools.startswith("random") else ("two", "six") if (k, pools) == (5, "lookalike") else ("two",)
-    return _recall_entry(k, pools, measure, signature, ("pictures", "scorer", *few))
-
-
-def clip_recall(k: int) -> ContextMetric:
-    """Returns the recall@k metric for clips: the percentage of captions whose clip is in the top k when all clips are
-    ranked by EMScore's F (paper 1, Table 6).
-    """
-
-    def measure(context: EvalContext, slot: CaptionSlot) -> Measurement:
-        rank_N = emscore_ranks(context, slot)
-        return Measurement(np.where(np.isnan(rank_N), np.nan, slot.said_N * 100.0 * (rank_N < k)))
-
-    def signature(context: EvalContext) -> str:
-        return f"pool:all-clips|match:EMScore-F|{emscore_variant(context)}|ties:hit|scorer:{context.scorer_name()}"
-
-    needs = ("pictures", "clips", "scorer", "tokens", "two" if k == 1 else "six-clips")
-    return _recall_entry(k, ALL_CLIPS, measure, signature, needs)
+    if clips:
+        few = ("clips", "tokens", "two" if k == 1 else "six-clips")
+    first = "first" if k == 1 else f"among the first {k}"
+    return ContextMetric(
+        name=name,
+        factory=measure,
+        needs=("pictures", "scorer", *few),
+        signature=signature,
+        label=f"R@{k} among {where}",
+        help=f"% of captions for which the scorer ranks the right picture {first} among {where}",
+        direction="higher",
+        group=APART,
+        aliases=_ALIASES.get(name, ()),
+        check=(lambda: None) if pools.endswith("-shuffled") else None,  # computed only if requested by name
+        families=("recall", f"recall@{k}", f"r@{k}", *(("truematch",) if k == 1 and pools.startswith("bag") else ())),
+        short=f"recall@{k}",
+        bounds=PERCENT,
+        pools=pools,
+        chance=partial(recall_chance, k, pools),
+    )
 
 
 def mean_rank(pools: str) -> ContextMetric:
@@ -111,28 +118,6 @@ def among(pools: str) -> str:
     return _AMONG.get(pools, pools.replace("_", " ") or "the pool")
 
 
-def _recall_entry(k: int, pools: str, measure: Measure, signature: Signature, needs: tuple[str, ...]) -> ContextMetric:
-    name, where = f"recall@{k}.{pools}", among(pools)
-    first = "first" if k == 1 else f"among the first {k}"
-    return ContextMetric(
-        name=name,
-        factory=measure,
-        needs=needs,
-        signature=signature,
-        label=f"R@{k} among {where}",
-        help=f"% of captions for which the scorer ranks the right picture {first} among {where}",
-        direction="higher",
-        group=APART,
-        aliases=_ALIASES.get(name, ()),
-        check=(lambda: None) if pools.endswith("-shuffled") else None,  # computed only if requested by name
-        families=("recall", f"recall@{k}", f"r@{k}", *(("truematch",) if k == 1 and pools.startswith("bag") else ())),
-        short=f"recall@{k}",
-        bounds=PERCENT,
-        pools=pools,
-        chance=partial(recall_chance, k, pools),
-    )
-
-
 def recall_chance(k: int, pools: str, context: EvalContext) -> np.ndarray:
     """For each picture, computes the recall@k of a blind guess, in percent."""
     return 100 * chance(context.sets(pools), len(context.ids), k)
@@ -152,8 +137,6 @@ def pools_signature(context: EvalContext, pools: str, scorer: str = "") -> str:
     return f"pools:{context.sets(pools).name}{more}"
 
 
-for _pools in ("random100", "random100-shuffled", "lookalike"):
+for _pools in ("random100", "random100-shuffled", "lookalike", ALL_CLIPS):
     for _k in (1, 5):
         METRICS.register(recall(_k, _pools))
-for _k in (1, 5):
-    METRICS.register(clip_recall(_k))
