@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping
+from functools import lru_cache
 from typing import Any
 
 PICTURE_KEYS = (
@@ -37,6 +38,7 @@ DATA_KEYS = (*(*CAPTION_KEYS, "reference", "refs", "ground_truth", "ground_truth
 MAY_LACK = "(none)"  # in a list of caption keys, allows records without captions
 EXIFTOOL_KEY = "SourceFile"
 VIZWIZ_FLAGS = ("is_rejected", "is_precanned")
+MAX_CACHED = 64  # maximum number of keys of a record; an object of captions by id can have millions
 _NUMBERED_STEMS = ("caption", "reference", "ref", "sentence", "description", "answer", "text", "raw", "comment")
 
 
@@ -45,10 +47,16 @@ def matching_keys(names: Iterable[str], keys: Collection[str]) -> list[str]:
 
     Keys that differ only in case are in the order of the record.
     """
+    match = _matching if len(keys) <= MAX_CACHED else _matching.__wrapped__
+    return list(match(tuple(names), tuple(keys)))
+
+
+@lru_cache(maxsize=1024)  # the records of a file tend to have the same keys
+def _matching(names: tuple[str, ...], keys: tuple[str, ...]) -> tuple[str, ...]:
     by_name: dict[str, list[str]] = {}
     for key in keys:
         by_name.setdefault(str(key).strip().lower(), []).append(key)
-    return [key for name in names for key in by_name.get(name, ())]
+    return tuple(key for name in names for key in by_name.get(name, ()))
 
 
 def find_key(names: Iterable[str], keys: Collection[str]) -> str:

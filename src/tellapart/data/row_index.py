@@ -11,18 +11,16 @@ import hashlib
 from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from tellapart.data.dataset import Items, ReadItems, Skipped
-from tellapart.data.listed_pictures import check_unique_ids, has_file
+from tellapart.data.listed_pictures import check_unique_ids, has_file, merged
 from tellapart.data.options import Options
 from tellapart.data.row_errors import RowError
 from tellapart.data.selection import check_splits
 from tellapart.data.text_files import utf8_bytes
-from tellapart.errors import UsageError
 from tellapart.types import Item
 from tellapart.utils.progress import track
 
@@ -99,15 +97,8 @@ class IndexedItems(Items):
         rows = self._source.rows_at(place for number in numbers for place in self._index.places(number))
         for number in numbers:
             places = self._index.places(number)
-            first, *others = (self._source.item(row, place) for place, row in zip(places, rows, strict=False))
-            for other in others:
-                if other.picture.name != first.picture.name:
-                    raise UsageError(
-                        f"{self._source.name}: {first.picture.name} and {other.picture.name} have the "
-                        f"same id {first.id!r}; ids must be unique"
-                    )
-            captions = (caption for item in others for caption in item.references)
-            yield replace(first, references=(*first.references, *captions)) if others else first
+            items = [self._source.item(row, place) for place, row in zip(places, rows, strict=False)]
+            yield merged(items, self._source.name)
 
 
 class RowIndex:

@@ -116,8 +116,12 @@ def read_images(path: Path, kind: str, file_key: str, *keys: str) -> dict[str, A
 
 def read_json(path: Path) -> Any:
     """Reads a JSON file. Raises a `UsageError` that names the file and the line of the error."""
-    text = read_text(path)
+    return parsed_json(read_text(path), str(path))
+
+
+def parsed_json(text: str, where: str) -> Any:
+    """Parses JSON. Raises a `UsageError` whose message begins with ``where``."""
     try:
         return parse_json(text)
     except ValueError as error:
-        raise UsageError(f"{path}: invalid JSON ({error})") from None
+        raise UsageError(f"{where}: invalid JSON ({error})") from None

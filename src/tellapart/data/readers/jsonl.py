@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from tellapart.data.caption_values import clean_captions
 from tellapart.data.dataset import ReadItems, Skipped
 from tellapart.data.encoded_pictures import decode_base64, is_base64
 from tellapart.data.line_source import Lines, LineSource
-from tellapart.data.listed_pictures import finish_items, picture_folder
+from tellapart.data.listed_pictures import finish_items, merged, picture_folder
 from tellapart.data.options import Options
 from tellapart.data.pictures import BytesPicture, PackedPicture, picture_file, picture_in
 from tellapart.data.reader import IMAGES, READERS, Reader
@@ -29,10 +28,9 @@ from tellapart.data.records import checked_id, picture_path, picture_value, reco
 from tellapart.data.row_errors import RowError
 from tellapart.data.row_index import RowPosition
 from tellapart.data.splits import checked_split, split_records
-from tellapart.data.text_files import plain_suffix, read_json
+from tellapart.data.text_files import parsed_json, plain_suffix, read_json
 from tellapart.errors import UsageError, nearest
 from tellapart.types import Item
-from tellapart.utils.strict_json import parse_json
 
 
 def read(path: Path, options: Options) -> ReadItems:
@@ -46,7 +44,7 @@ def read(path: Path, options: Options) -> ReadItems:
         if isinstance(content, list) and content and isinstance(content[0], dict) and "subreddit" in content[0]:
             folder = picture_folder(options, home.parent / "images", home / "images", home)
         missing = Skipped()
-        return finish_items(_merged(content, folder, path, missing), options, str(path), missing)
+        return finish_items(_items(content, folder, path, missing), options, str(path), missing)
     return JsonLines(path, folder, _span(options)).items(options, merge=False)
 
 
@@ -75,11 +73,11 @@ class JsonLines(LineSource):
     def item(self, row: str, place: RowPosition) -> Item:
         """See `RowSource`."""
         where = self.where(place)
-        return _item(_parsed(row, where), where, self._folder, partial(self.encoded_picture, place))
+        return _item(parsed_json(row, where), where, self._folder, partial(self.encoded_picture, place))
 
     def encoded(self, record: str) -> str:
         """See `LineSource`."""
-        return str(_picture(_parsed(record, self.name), self.name))
+        return str(_picture(parsed_json(record, self.name), self.name))
 
 
 def _records(content: Any) -> Any:
@@ -91,33 +89,21 @@ def _records(content: Any) -> Any:
     return inner if isinstance(inner, list) else content
 
 
-def _merged(content: Any, folder: Path, path: Path, missing: Skipped) -> list[Item]:
+def _items(content: Any, folder: Path, path: Path, missing: Skipped) -> list[Item]:
     """Returns the items of a JSON list."""
     if not isinstance(content, list):
         raise UsageError(
             f"{path}: expected a JSON list of records; for other layouts, use coco:{path} or karpathy:{path}"
         )
-    items: dict[str, Item] = {}
+    items: dict[str, list[Item]] = {}
     for number, entry in enumerate(content, start=1):
-        where = f"{path}, entry {number}"
         try:
-            item = _item(entry, where, folder)
+            item = _item(entry, f"{path}, entry {number}", folder)
         except RowError as error:
             missing.add(error.where, error.reason)
             continue
-        before = items.setdefault(item.id, item)
-        if before.picture.name != item.picture.name:
-            raise UsageError(f"{path}: {before.picture.name} and {item.picture.name} have the same id {item.id!r}")
-        if before is not item:
-            items[item.id] = replace(before, references=(*before.references, *item.references))
-    return list(items.values())
-
-
-def _parsed(line: str, where: str) -> Any:
-    try:
-        return parse_json(line)
-    except ValueError as error:
-        raise UsageError(f"{where}: invalid JSON ({error})") from None
+        items.setdefault(item.id, []).append(item)
+    return [merged(same, str(path)) for same in items.values()]
 
 
 def _picture(entry: dict[str, Any], where: str) -> Any:
@@ -139,7 +125,9 @@ def _item(entry: Any, where: str, folder: Path, stored: Callable[[], PackedPictu
         hint = nearest("image", entry) if entry else ""
         raise UsageError(f'{where}: missing key "image" with the picture\'s path{hint}')
     split = checked_split(entry.get("split") or entry.get("set_name") or "", where)
-    captions = _captions(entry, where)
+    if "captions" in entry and "caption" in entry:
+        raise UsageError(f'{where}: both "captions" and "caption" are set; remove one of them')
+    captions = clean_captions([entry[key] for key in text_keys(DATA_KEYS, entry)], where, entry)
     if is_base64(image):
         packed = stored() if stored else BytesPicture(decode_base64(image), where)
         id_ = entry.get("id", record_id(entry, where) or Path(packed.name).name)
@@ -151,19 +139,10 @@ def _item(entry: Any, where: str, folder: Path, stored: Callable[[], PackedPictu
     return Item(checked_id(entry.get("id", image), where), picture, captions, split)
 
 
-def _captions(entry: dict[str, Any], where: str) -> tuple[str, ...]:
-    if "captions" in entry and "caption" in entry:
-        raise UsageError(f'{where}: both "captions" and "caption" are set; remove one of them')
-    if "captions" not in entry and "caption" not in entry:
-        return clean_captions([entry[key] for key in text_keys(DATA_KEYS, entry)], where, entry)
-    return clean_captions(entry.get("captions", entry.get("caption")), where, entry)
-
-
 def _is_list_of_records(content: Any) -> bool:
     content = _records(content)
-    return (
-        isinstance(content, list) and bool(content) and isinstance(content[0], dict) and bool(picture_value(content[0]))
-    )
+    first = content[0] if isinstance(content, list) and content else None
+    return isinstance(first, dict) and bool(picture_value(first))
 
 
 READERS.register(

@@ -19,7 +19,7 @@ from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from tellapart.data.caption_values import clean_captions
 from tellapart.data.columns import texts_of
@@ -35,11 +35,10 @@ from tellapart.data.record_keys import DATA_KEYS, text_keys
 from tellapart.data.row_errors import RowError
 from tellapart.data.row_index import RowPosition, RowSource
 from tellapart.data.splits import normalize_split, split_from_name
-from tellapart.data.text_files import decode_text
+from tellapart.data.text_files import decode_text, parsed_json
 from tellapart.data.video import CLIP_SUFFIXES
 from tellapart.errors import UsageError
 from tellapart.types import Item
-from tellapart.utils.strict_json import parse_json
 
 TAR_BLOCK_BYTES = tarfile.BLOCKSIZE
 SHARD = 1 << 48  # position = shard · SHARD + byte
@@ -172,7 +171,8 @@ def _item(file: BinaryIO, shard: Path, members: list[tarfile.TarInfo]) -> Item:
     files = sorted(filter(tarfile.TarInfo.isfile, reversed(members)), key=_is_plain)  # the last one takes precedence
     by_suffix = {Path(member.name).suffix.lower(): member for member in files}
     texts = [_text(file, by_suffix[suffix]) for suffix in TEXTS if suffix in by_suffix]
-    record = _record(_text(file, by_suffix[".json"])) if ".json" in by_suffix else {}
+    record = parsed_json(_text(file, by_suffix[".json"]), ".json") if ".json" in by_suffix else {}
+    record = record if isinstance(record, dict) else {"captions": record}
     plain = [line for text in texts for line in text.splitlines() if line.strip()]
     said = [record[key] for key in text_keys(DATA_KEYS, record)] or ([""] if texts else [])
     references = clean_captions(plain, ".txt") if plain else texts_of(said, ".json", record)
@@ -192,14 +192,6 @@ def _text(file: BinaryIO, member: tarfile.TarInfo) -> str:
         return decode_text(file.read(member.size))
     except UnicodeDecodeError as error:
         raise UsageError(f"{suffix}: not valid UTF-8 (byte {error.start:,})") from None
-
-
-def _record(text: str) -> dict[str, Any]:
-    try:
-        record = parse_json(text)
-    except ValueError as error:
-        raise UsageError(f".json: invalid JSON ({error})") from None
-    return record if isinstance(record, dict) else {"captions": record}
 
 
 def member_bytes(shard: Path, start: int, size: int) -> bytes:
