@@ -74,7 +74,7 @@ def test_every_layout_reads_the_same_references(write, name, content):
     ("name", "content", "says"),
     [
         ("c.jsonl", '{"id": 1, "caption": "a"}\n{"id": 2, "caption": ', "line 2: invalid JSON"),
-        ("c.json", '[{"id": 1,\n "caption": oops}]', "line 2: invalid JSON"),
+        ("c.json", '[{"id": 1,\n "caption": oops}]', ": invalid JSON (Expecting value: line 2 column"),
         ("c.jsonl", '{"caption": "a dog"}\n{"id": 2, "caption": "a cat"}\n', "1 of 2 records have no id"),
         ("c.jsonl", '{"id": [1], "caption": "a dog"}\n', "expected the id to be a string or an integer, got"),
         ("c.jsonl", '{"id": 1, "words": "a dog"}\n', "no caption text; expected the key 'caption', got"),

@@ -40,7 +40,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tellapart.data.caption_entries import CaptionEntry, entry_of, texts_in
-from tellapart.data.caption_json import is_json_lines, json_entries, json_lines, parse_value
+from tellapart.data.caption_json import is_json_lines, json_entries, json_lines
 from tellapart.data.caption_lines import read_lines
 from tellapart.data.caption_matching import CaptionFile
 from tellapart.data.caption_values import CaptionText
@@ -50,7 +50,7 @@ from tellapart.data.file_patterns import files_below
 from tellapart.data.record_keys import GENERATED_KEYS, ID_KEYS, REFERENCE_KEYS
 from tellapart.data.sidecars import lines_in, say_ignored, sidecars, texts_beside, without_foreign
 from tellapart.data.tables import EXCEL_SUFFIXES, PARQUET_SUFFIXES, has_header, table_records
-from tellapart.data.text_files import plain_suffix, read_nonempty, read_text, refuse_unread
+from tellapart.data.text_files import parsed_json, plain_suffix, read_nonempty, read_text, refuse_unread
 from tellapart.errors import UsageError
 from tellapart.utils.listed_names import few, preview_ids
 from tellapart.utils.messages import say, say_once
@@ -173,7 +173,7 @@ def _entries(path: Path, names: Sequence[str], *, tabs: bool) -> Iterator[Captio
     elif suffix in (".jsonl", ".ndjson") or (is_json and is_json_lines(text)):
         records = json_lines(path, text)
     elif suffix == ".json" or is_json:
-        return json_entries(path, parse_value(path, text), names)
+        return json_entries(path, parsed_json(text, str(path)), names)
     else:
         return read_lines(path, text, tabs)
     return (entry_of(where, record, names) for where, record in records)
@@ -222,7 +222,7 @@ def _read_folder(folder: Path, names: Sequence[str], tabs: bool) -> Iterator[Cap
     for name, text in contents.items():
         file, captions = folder / name, [CaptionText("")]  # empty if the captioner produced no text
         if text.strip() and name.lower().endswith(".json"):
-            entries = json_entries(file, parse_value(file, text), names)
+            entries = json_entries(file, parsed_json(text, str(file)), names)
             captions = [caption for entry in entries for caption in entry.texts]
         elif text.strip():
             captions = texts_in(str(file), texts_beside(text, lines))

@@ -20,6 +20,7 @@ from tellapart.data.record_keys import (
 )
 from tellapart.data.records import picture_path
 from tellapart.data.splits import split_records
+from tellapart.data.text_files import parsed_json
 from tellapart.errors import UsageError
 from tellapart.utils.strict_json import parse_json
 
@@ -35,21 +36,12 @@ def is_json_lines(text: str) -> bool:
         return False
 
 
-def parse_value(path: Path, text: str, line: int = 0) -> Any:
-    """Parses a JSON value. Raises a `UsageError` that names the line, which is ``line`` if the text is only that."""
-    try:
-        return parse_json(text)
-    except ValueError as error:
-        at = line or getattr(error, "lineno", 0)  # 0: the error concerns the whole text, such as a duplicate key
-        where = f"{path}, line {at}" if at else path
-        raise UsageError(f"{where}: invalid JSON ({getattr(error, 'msg', error)})") from None
-
-
 def json_lines(path: Path, text: str) -> Iterator[tuple[str, Any]]:
     """Yields the location and the value of each line that is not blank. Raises a `UsageError` that names the line."""
     for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
-            yield f"{path}, line {number}", parse_value(path, line, number)
+            where = f"{path}, line {number}"
+            yield where, parsed_json(line, where)
 
 
 def json_entries(path: Path, data: Any, names: Sequence[str], *, unwrap: bool = True) -> Iterator[CaptionEntry]:

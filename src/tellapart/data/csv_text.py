@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from tellapart.data.line_source import MAX_LINE_BYTES, Lines
 from tellapart.errors import UsageError
 
+SEPARATORS = ",;\t|"
 OPEN_QUOTE = '(an unclosed quote? Inside quotes, write " as "")'
 csv.field_size_limit(MAX_LINE_BYTES)  # VLMEvalKit's tables contain pictures, which exceed Python's limit of 128 KiB
 

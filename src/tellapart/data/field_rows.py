@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tellapart.data.caption_json import is_json_lines, json_lines, parse_value
+from tellapart.data.caption_json import is_json_lines, json_lines
 from tellapart.data.tables import EXCEL_SUFFIXES, PARQUET_SUFFIXES, table_records
-from tellapart.data.text_files import plain_suffix, read_nonempty
+from tellapart.data.text_files import parsed_json, plain_suffix, read_nonempty
 from tellapart.errors import UsageError
 
 
@@ -26,7 +26,7 @@ def read_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     if suffix in (".jsonl", ".ndjson") or is_json_lines(text):
         rows = json_lines(path, text)
     else:
-        values = parse_value(path, text)
+        values = parsed_json(text, str(path))
         if isinstance(values, dict):  # as kohya's scripts write it
             values = [{"id": key, **value} if isinstance(value, dict) else value for key, value in values.items()]
         values = values if isinstance(values, list) else [values]

@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import Any
 from xml.etree.ElementTree import ParseError
 
-from tellapart.data.csv_text import OPEN_QUOTE, csv_reader, mended
+from tellapart.data.csv_text import OPEN_QUOTE, SEPARATORS, csv_reader, mended
 from tellapart.data.record_keys import ID_KEYS, MAY_LACK, VIZWIZ_FLAGS, exiftool_names, find_key, picture_key, text_keys
 from tellapart.data.text_files import plain_suffix
 from tellapart.errors import MissingExtra, UsageError
 from tellapart.utils.messages import say
 
-SEPARATORS = ",;\t|"
 EXCEL_SUFFIXES, PARQUET_SUFFIXES = (".xlsx", ".xlsm"), (".parquet", ".pq")
 _SEPARATOR_LINE = re.compile(r"\s*sep=[,;\t|]\n", re.IGNORECASE)  # Excel writes this line before the header
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tellapart.data.columns import COLUMN_KEYS, Columns
-from tellapart.data.csv_text import csv_records, mended
+from tellapart.data.csv_text import SEPARATORS, csv_records, mended
 from tellapart.data.dataset import ReadItems, Skipped
 from tellapart.data.encoded_pictures import is_base64
 from tellapart.data.line_source import Lines, LineSource, open_lines
@@ -28,8 +28,6 @@ from tellapart.data.row_index import RowPosition
 from tellapart.data.text_files import usage_errors
 from tellapart.errors import UsageError
 from tellapart.types import Item
-
-SEPARATORS = ",;\t|"
 
 
 def read(path: Path, options: Options) -> ReadItems:
