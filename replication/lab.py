@@ -31,7 +31,7 @@ from tellapart.recipe.reading import check_recipe
 from tellapart.recipe.schema import Recipe
 from tellapart.training.fingerprint import Identities, content_of
 from tellapart.training.run_files import write_folder, write_json
-from tellapart.training.run_folder import Run
+from tellapart.training.run_folder import Run, now
 from tellapart.types import Item
 from tellapart.utils.messages import say
 from tellapart.utils.rng import ItemSeeds
@@ -171,7 +171,7 @@ class Lab:
         finally:  # even after Ctrl-C, because the time so far is part of the run's time
             spent = run.info.get("seconds", 0.0) + time.monotonic() - started
             write_json(run.folder / "run.json", {**run.info, "seconds": round(spent, 3)})
-        run.finish()
+        run.note(finished=now())
         shutil.rmtree(run.checkpoints)
         self.trained.append(run.folder.name)
 

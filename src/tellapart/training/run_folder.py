@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import wraps
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, ParamSpec
 
 import torch
 import transformers
@@ -60,18 +60,18 @@ class Checkpoint:
     folder: Path
 
 
-Write = TypeVar("Write", bound=Callable[..., None])
+Arguments = ParamSpec("Arguments")
 
 
-def by_main_rank(write: Write) -> Write:
+def by_main_rank(write: Callable[Arguments, None]) -> Callable[Arguments, None]:
     """Wraps a method so that only the main rank runs it and only one process writes."""
 
     @wraps(write)
-    def on_one(*positional: Any, **named: Any) -> None:
+    def on_one(*positional: Arguments.args, **named: Arguments.kwargs) -> None:
         if ranks.is_main():
             write(*positional, **named)
 
-    return cast(Write, on_one)
+    return on_one
 
 
 class Run:
@@ -155,27 +155,18 @@ class Run:
         Raises `UsageError` if the folder contains other files, or if another process holds the lock and ``wait`` is
         False.
         """
-        if not ranks.is_main():
-            yield
-            return
-        if not self.started:
-            self._keep_off_others()
         with ExitStack() as stack:
-            with writing(self.folder):
-                stack.enter_context(locked(self.folder, wait=wait))
+            if ranks.is_main():
+                if not self.started:
+                    self._keep_off_others()
+                with writing(self.folder):
+                    stack.enter_context(locked(self.folder, wait=wait))
             yield
 
     @by_main_rank
     def stamp(self, device: str) -> None:
         """Writes recipe.toml and run.json before training. Raises `UsageError` if the folder contains other files."""
-
         self._keep_off_others()
-        versions = {
-            "tellapart": __version__,
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-            "transformers": transformers.__version__,
-        }
         info = {
             "name": self.recipe.name,
             "created": now(),
@@ -186,7 +177,12 @@ class Run:
             "commit": git_state(40) or None,
             "device": device,
             "threads": torch.get_num_threads(),
-            "versions": versions,
+            "versions": {
+                "tellapart": __version__,
+                "python": platform.python_version(),
+                "torch": torch.__version__,
+                "transformers": transformers.__version__,
+            },
         }
         with writing(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -203,9 +199,8 @@ class Run:
         if self.folder.exists() and not self.folder.is_dir():
             raise UsageError(f"{self.folder} is a file; expected a new folder; set --out DIR")
         ours = ours if "fingerprint" in self.info else ()
-        names = sorted(path.name for path in self.folder.iterdir()) if self.folder.is_dir() else []
-        others = [name for name in names if name not in ours and not name.startswith(".")]
-        return few(others)
+        names = sorted(path.name for path in self.folder.glob("*"))
+        return few(name for name in names if name not in ours and not name.startswith("."))
 
     def _keep_off_others(self) -> None:
         if some := self._others(BEGUN):  # runs that ended before their first step leave `BEGUN` files behind
@@ -244,10 +239,6 @@ class Run:
                     shutil.rmtree(path)
                 else:
                     path.unlink(missing_ok=True)
-
-    @by_main_rank
-    def finish(self, **more: Any) -> None:
-        self.note(finished=now(), **more)
 
     @by_main_rank
     def note(self, **more: Any) -> None:
@@ -298,7 +289,7 @@ class Run:
 
     @by_main_rank
     def save_best(self, step: int, fill: Callable[[Path], None]) -> None:
-        write_folder(self.checkpoints / self._best_name(step), fill)
+        write_folder(self.best_folder(step), fill)
 
     def best_folder(self, step: int) -> Path:
         return self.checkpoints / self._best_name(step)
@@ -308,8 +299,7 @@ class Run:
 
         Reports and skips damaged checkpoints. Raises `TellapartError` if all checkpoints are damaged.
         """
-        folders = sorted(self.checkpoints.glob("step-*"), reverse=True) if self.checkpoints.is_dir() else []
-        folders = [folder for folder in folders if (folder / "state.json").is_file()]
+        folders = sorted((file.parent for file in self.checkpoints.glob("step-*/state.json")), reverse=True)
         for folder in folders:
             try:
                 check_sums(folder, "this run cannot be resumed; start again with another --out", all_files=True)

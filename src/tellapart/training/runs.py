@@ -20,7 +20,7 @@ from tellapart.training.checks import check_setup
 from tellapart.training.final_evaluation import check_tests, final_evaluation, truncation_lines
 from tellapart.training.fingerprint import content_of
 from tellapart.training.loop import fit
-from tellapart.training.run_folder import Run
+from tellapart.training.run_folder import Run, now
 from tellapart.utils.messages import say
 
 
@@ -103,23 +103,20 @@ def check_overwrite(run: Run) -> None:
 
 
 def tell_of_older(run: Run) -> None:
-    """If a trained run of the same name is not reused because it differs, reports the run and how to adopt it."""
-    if (older_with_reason := older_run(run)) is not None:
-        older, difference = older_with_reason
-        say(
-            f"training {run.recipe.name}, because {older} differs ({difference}); to use that run instead, add "
-            f"--adopt {older}"
-        )
-
-
-def older_run(run: Run) -> tuple[Path, str] | None:
-    """Returns the newest trained run with this recipe's name in the default folder, and how it differs from ``run``."""
+    """If a trained run of the same name in the default folder is not reused because it differs, reports the newest
+    such run and how to adopt it.
+    """
     candidates = []
     for folder in RUNS.glob(f"{glob.escape(run.recipe.name)}-*"):
         other = Run(folder, run.recipe, run.content)
         if other.trained and other.info.get("name") == run.recipe.name:
             candidates.append((other.info.get("created", ""), folder, other.difference()))
-    return max(candidates)[1:] if candidates else None
+    if candidates:
+        _, older, difference = max(candidates)
+        say(
+            f"training {run.recipe.name}, because {older} differs ({difference}); to use that run instead, add "
+            f"--adopt {older}"
+        )
 
 
 def check_resumed(run: Run, resume: bool) -> None:
@@ -166,7 +163,7 @@ def complete(run: Run, evaluate: bool, adopted: Mapping[str, Path], overwrite: b
         return
     if evaluate and not run.evaluated:
         final_evaluation(setup, run)
-    run.finish(seconds=round(run.info.get("seconds", 0) + time.monotonic() - started, 1))
+    run.note(finished=now(), seconds=round(run.info.get("seconds", 0) + time.monotonic() - started, 1))
     if evaluate:
         build_report([run.folder])
 
