@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 from tellapart.captions.log_row import LogRow
 from tellapart.captions.picture_record import PictureRecord
 from tellapart.data.pictures import StoredPicture
 from tellapart.errors import PictureError, UsageError
 from tellapart.types import Item
+
+Row = TypeVar("Row")  # what identifies a row, such as an id
 
 
 def match_pictures(
@@ -48,16 +51,16 @@ def match_pictures(
     return done, replaced
 
 
-def renamed_ids(items: Iterable[Item], rows: Mapping[str, LogRow]) -> dict[str, str]:
-    """Maps the ids of rows that do not match any item to the id of the item with the same picture."""
+def renamed_ids(items: Iterable[Item], rows: Mapping[Row, LogRow]) -> dict[Row, str]:
+    """Maps rows that do not match any item by their id to the id of the first item with the same picture."""
     items = list(items)
     ids = {item.id for item in items}
-    rest = {row.picture.content: (key, row.picture.size) for key, row in rows.items()
-            if key not in ids and row.picture is not None and row.picture.content}  # fmt: skip
-    sizes, found = {size for _, size in rest.values()}, dict[str, str]()
+    pictures = {row.picture: key for key, row in rows.items() if key not in ids and row.picture and row.picture.content}
+    rest, sizes = {picture.content: key for picture, key in pictures.items()}, {picture.size for picture in pictures}
+    found: dict[Row, str] = {}
     for item in items if rest else ():
         with contextlib.suppress(PictureError):
             size = item.picture.signature()[0] if isinstance(item.picture, StoredPicture) else 0
             if item.id not in rows and size in sizes and (content := item.picture.key()) in rest:
-                found[rest[content][0]] = item.id
+                found.setdefault(rest[content], item.id)
     return found

@@ -26,6 +26,7 @@ from tellapart.captions.journal import Journal, JournalChange, RowChange, new_ch
 from tellapart.captions.layout import CaptionLayout, TextPlace
 from tellapart.captions.layouts import open_layout
 from tellapart.captions.log_row import LogRow
+from tellapart.captions.picture_matching import renamed_ids
 from tellapart.captions.picture_record import PictureRecord
 from tellapart.captions.text_hash import text_hash
 from tellapart.data.dataset import Dataset
@@ -446,20 +447,12 @@ class CaptionStore:
         with self._lock:
             raws = self.layout.read(list(self.items))
             strays = self.layout.strays()
-            bare = [id_ for id_ in self.items if id_ not in raws]
+            bare = [item for id_, item in self.items.items() if id_ not in raws]
             self._refresh({*self._folders(self.items), *(place.folder for place in strays)})
-            pictures = {place: self._row(place).picture for place in strays}
-            known = {picture.content: place for place, picture in pictures.items() if picture and picture.content}
-            sizes = {picture.size for picture in pictures.values() if picture and picture.content}
-            moved = []
-            for id_ in bare if known else ():
-                with contextlib.suppress(PictureError):
-                    picture = self.items[id_].picture
-                    size = picture.signature()[0] if isinstance(picture, StoredPicture) else 0
-                    if size in sizes and (stray := known.pop(picture.key(), None)) is not None:
-                        self._move(stray, id_, strays[stray])
-                        moved.append(id_)
-            return moved
+            moved = renamed_ids(bare, {place: self._row(place) for place in strays})
+            for stray, id_ in moved.items():
+                self._move(stray, id_, strays[stray])
+            return list(moved.values())
 
     def _move(self, stray: TextPlace, id_: str, raw: str) -> None:
         """Moves a text to a picture, along with its author and state."""

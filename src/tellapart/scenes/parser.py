@@ -72,6 +72,29 @@ class ParsedCaption:
 
 
 class _Parser:
+    here: Words = ()
+    """The words in the current phrase."""
+    counted: Words = ()
+    """The words that state ``count``."""
+    tying: Words = ()
+    """The words that state ``relation``."""
+    numbering: Words = ()
+    definite = False
+    count = 0
+    number = 0
+    predicate = False
+    joined = False
+    """Whether "and" has just been read."""
+    fresh = False
+    """Whether a new object is about to be mentioned, as in "and a falling star", where "falling" describes the new
+    object.
+    """
+    current = -1
+    """The most recent mention, which a following "is red" or "left of" describes."""
+    subject = -1
+    """The subject of the last relation. In "a left of b and above c", a is the subject of both relations."""
+    relation = ""
+
     def __init__(self) -> None:
         self.mentions: list[Mention] = []
         self.relations: list[tuple[str | int, ...]] = []
@@ -80,29 +103,7 @@ class _Parser:
         self.unknown: list[str] = []
         self.pending: list[tuple[str, str, Words]] = []
         self.claim_words: dict[str, list[Words]] = {"relations": [], "grounds": [], "loose": []}
-        self.here: Words = ()
-        """The words in the current phrase."""
-        self.counted: Words = ()
-        """The words that state ``count``."""
-        self.tying: Words = ()
-        """The words that state ``relation``."""
-        self.numbering: Words = ()
-        self.definite = False
-        self.count = 0
-        self.number = 0
-        self.predicate = False
-        self.joined = False
-        """Whether "and" has just been read."""
-        self.fresh = False
-        """Whether a new object is about to be mentioned, as in "and a falling star", where "falling" describes the new
-        object.
-        """
-        self.current = -1
-        """The most recent mention, which a following "is red" or "left of" describes."""
-        self.subject = -1
-        """The subject of the last relation. In "a left of b and above c", a is the subject of both relations."""
-        self.relation = ""
-        self.between: list[int] = []
+        self.related: list[int] = []  # the objects of ``relation`` so far; "between" has two
 
     def flush(self) -> None:
         """Assigns adjectives without a noun to the subject if they follow "is", otherwise to no object."""
@@ -134,16 +135,14 @@ class _Parser:
         elif kind == "relation":
             self.flush()
             self.predicate = False
-            if joined and self.subject >= 0 and not self.between:
-                self.begin(sense.value, self.subject)
-            else:
-                self.begin(sense.value, self.current)
+            self.subject = self.subject if joined and self.subject >= 0 and not self.related else self.current
+            self.relation, self.related, self.tying = sense.value if self.subject >= 0 else "", [], here
         elif kind == "ground":
             # "green grass": an adjective before the background does not describe an object.
             self.pending.clear()
             self.grounds.append(sense.value)
             self.claim_words["grounds"].append(here)
-            self.relation, self.between = "", []
+            self.relation, self.related = "", []
         elif kind in ("number", "group"):
             self.flush()
             self.count, self.counted = int(sense.value or 1), here
@@ -152,10 +151,6 @@ class _Parser:
             self.predicate = bool(self.mentions)
         elif kind in ("verb", "which") or (kind == "and" and self.predicate) or word in _BREAKS:
             self.flush()
-
-    def begin(self, relation: str, subject: int) -> None:
-        self.relation, self.between = ("", []) if subject < 0 else (relation, [])
-        self.subject, self.tying = subject, self.here
 
     def motion(self, value: str) -> None:
         if self.mentions and not self.pending and not self.fresh:
@@ -174,10 +169,9 @@ class _Parser:
         at = self.earlier(mention) if self.definite else -1
         self.definite = False
         if at >= 0:
-            for slot, values in mention.values.items():
-                self.mentions[at].values[slot] = values
-            for claim, words in mention.words.items():
-                self.mentions[at].words[claim] = self.mentions[at].words.get(claim, ()) + words
+            old = self.mentions[at]
+            old.values |= mention.values
+            old.words |= {claim: old.words.get(claim, ()) + words for claim, words in mention.words.items()}
         else:
             if not sense.value and not mention.values and self.count > 1 and not self.mentions:
                 self.number, self.numbering = self.count, self.counted
@@ -192,23 +186,17 @@ class _Parser:
         self.count = 0
 
     def relate(self, at: int) -> None:
-        if self.relation == "between":
-            self.between.append(at)
-            if len(self.between) == 2:
-                self.relations.append(("between", self.subject, *self.between))
-                self.claim_words["relations"].append(self.tying)
-                self.relation, self.between = "", []
-        elif self.relation:
-            self.relations.append((self.relation, self.subject, at))
+        self.related += [at] if self.relation else []
+        if len(self.related) == (2 if self.relation == "between" else 1):
+            self.relations.append((self.relation, self.subject, *self.related))
             self.claim_words["relations"].append(self.tying)
-            self.relation = ""
+            self.relation, self.related = "", []
 
     def earlier(self, mention: Mention) -> int:
         """Returns the mention that "the ..." refers to: the last mention of the same shape that does not contradict it,
         or -1.
         """
-        for at in range(len(self.mentions) - 1, -1, -1):
-            old = self.mentions[at]
+        for at, old in reversed(list(enumerate(self.mentions))):
             if old.shape == mention.shape and all(old.values.get(s, v) == v for s, v in mention.values.items()):
                 return at
         return -1
