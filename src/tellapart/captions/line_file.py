@@ -37,11 +37,13 @@ SYNC_SECONDS = 3.0
 class LineFile:
     """Appends captions to one file, one line per picture."""
 
-    def __init__(self, path: Path, format: str, scored: bool, known: Provenance, file: int) -> None:
-        self.path, self.format, self._scored, self._known, self._file = path, format, scored, known, file
+    def __init__(
+        self, path: Path, format: str, scored: bool, known: Provenance, file: int, change: JournalChange
+    ) -> None:
+        self.path, self.format, self._known, self._file, self._change = path, format, known, file, change
+        self._header = csv_header(scored) if format == "csv" else ""
         self.done: set[str] = set()
         self._count = 0  # number of lines in the file
-        self._change: JournalChange | None = None
         self._synced = time.monotonic()
 
     @classmethod
@@ -68,10 +70,10 @@ class LineFile:
         with output_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             file = os.open(real, os.O_RDWR | os.O_CREAT, 0o644)
-        writer = cls(path, format, settings.get("best_of") is not None, known, file)
+        change = new_change("caption", Author.from_settings(settings))
+        writer = cls(path, format, settings.get("best_of") is not None, known, file, change)
         try:
             writer._lock()
-            writer._change = new_change("caption", Author.from_settings(settings))
             with output_errors(path):
                 writer._begin(settings, items, replaces)
         except BaseException:
@@ -83,44 +85,36 @@ class LineFile:
         """Rewrites the file without the captions to replace, and finds the pictures that already have a caption."""
         lines, half = self._lines(replaces)
         own = {line.id for line in lines if self._known.wrote(line.id, line.text)}
-        edited = {line.id: line.text for line in lines if line.id not in own}
-        anew = replaces.own or self._known.settings is None or not lines
-        left_out = set[str]()
+        edited = {line.id for line in lines} - own
+        kept = set[str]() if replaces.edited else edited
         if edited and replaces.edited:
             say(
                 f"{self.path}: {len(edited):,} captions written or edited by hand will be replaced; "
                 f"to restore them, run: {undo_command(self.path)}"
             )
-            left_out |= edited.keys()
-        if anew:
-            left_out |= own
-            self.done = edited.keys() - left_out
-        else:
-            present = {line.id for line in lines} - left_out
-            self.done, replaced = match_pictures(items, self._known.rows, present, self.path)
-            if replaced - edited.keys():
-                say(
-                    f"{self.path}: {len(replaced - edited.keys()):,} pictures have since been "
-                    "replaced and are captioned again"
-                )
-            left_out |= replaced - edited.keys()
-            self.done |= replaced & edited.keys()
-        if edited and not replaces.edited and replaces.own:
+        anew = replaces.own or self._known.settings is None or not lines
+        self.done, stale = set(kept), own
+        if not anew:
+            self.done, replaced = match_pictures(items, self._known.rows, own | kept, self.path)
+            self.done |= replaced & kept
+            stale = replaced - kept
+            if stale:
+                say(f"{self.path}: {len(stale):,} pictures have since been replaced and are captioned again")
+        if kept and replaces.own:
             say(
-                f"{self.path}: {len(edited):,} captions were written or edited by hand and are kept; "
+                f"{self.path}: {len(kept):,} captions were written or edited by hand and are kept; "
                 "pass --replace-edited to replace them as well"
             )
-        kept = [line.line for line in lines if line.id not in left_out]
-        if self._change is not None:
-            self._known.record_removed({line.id: line.text for line in lines if line.id in left_out}, self._change)
-        header = csv_header(self._scored) if self.format == "csv" else ""
+        left_out = stale | (edited - kept)
+        rest = [line.line for line in lines if line.id not in left_out]
+        self._known.record_removed({line.id: line.text for line in lines if line.id in left_out}, self._change)
         if half or (lines and (anew or left_out)):
-            self._rewrite("".join([header, *kept]))
+            self._rewrite("".join([self._header, *rest]))
         elif not os.fstat(self._file).st_size:
-            os.write(self._file, header.encode())
+            os.write(self._file, self._header.encode())
         if anew:
             self._known.begin(settings)
-        self._count = len(kept)
+        self._count = len(rest)
 
     def _lines(self, replaces: Replace) -> tuple[list[CaptionLine], bool]:
         """Returns the complete lines in the file, and whether it ends with a partial line."""
@@ -134,9 +128,9 @@ class LineFile:
             self._back_up({"": text})
             return [], True
         if half:
-            header = csv_header(self._scored) if self.format == "csv" else ""
             with contextlib.suppress(UsageError):  # a complete line that an editor saved without a line break
-                for line in caption_lines(header + half, self.format, self.path) if whole or not header else ():
+                last = caption_lines(self._header + half, self.format, self.path)
+                for line in last if whole or not self._header else ():
                     if self.format == "jsonl" or self._known.wrote(line.id, line.text):
                         lines.append(line)
                     elif not any(row.hashes for row in self._known.rows.values()):
