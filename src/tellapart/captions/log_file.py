@@ -13,8 +13,8 @@ with ``change``:
     {"file": "*.txt", "id": "1.txt", "change": …, "state": {"accepted": true}, "was": {}}
 
 A missing "before" means that there was no text. Lines are written before the texts that they describe. Several
-processes may append to the log, under a lock. `captions.provenance` reads the rows of one caption file, and
-`captions.journal` reads the changes to a whole folder.
+processes may append to the log, under a lock. `captions.journal` reads it, and `captions.provenance` is a view of the
+rows of one caption file.
 """
 
 from __future__ import annotations

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from tellapart.captions.journal import new_change
@@ -50,15 +49,15 @@ def write_lora(
         UsageError: if any file cannot be read or written; raised before anything is captioned.
     """
     maker, items = lora_captions(options), list(dataset)
-    place = Destination.of(options, items, pictures)
+    out, suffix = destination(options, items, pictures)
     replaces, own = Replace(options.overwrite, options.replace_edited), OwnFiles()
-    check_files(items, place.path, own, replaces, beside=place.suffix, mixed=False, copies=())
+    check_files(items, out, own, replaces, beside=suffix, mixed=False, copies=())
     with contextlib.ExitStack() as stack:
-        stack.enter_context(locked(place.path.parent, wait=False, name=f".{place.path.name}.lock"))
-        source = read_source(options, dataset, place.path, own, device, precision)
-        if place.path.suffix.lower() == ".csv" and any(len(texts) > 1 for texts in source.by_id.values()):
+        stack.enter_context(locked(out.parent, wait=False, name=f".{out.name}.lock"))
+        source = read_source(options, dataset, out, own, device, precision)
+        if out.suffix.lower() == ".csv" and any(len(texts) > 1 for texts in source.by_id.values()):
             raise UsageError(
-                f"-o {place.path}: a CSV file stores one text per picture, but some pictures have "
+                f"-o {out}: a CSV file stores one text per picture, but some pictures have "
                 "several captions; use -o texts.jsonl"
             )
         captions = source.flat
@@ -81,49 +80,42 @@ def write_lora(
         for before, after in pairs[: MAX_LISTED if options.dry_run else 3]:
             say(f"{before} → {after}")
         if options.dry_run:
-            for line in findings(items, {key: one.text for key, one in edited.items()}, place.suffix):
+            for line in findings(items, {key: one.text for key, one in edited.items()}, suffix):
                 say(line)
             say("no text files were written; run the command again without --dry-run to write them")
             return
         lines: list[str] = []
-        if place.suffix is not None:
-            log_captions(items, place.path, source.by_id)
-            edited, lines = write_beside(items, edited, own, replaces, place.suffix, maker.trigger, source.author)
-        count = write_lines(place.path, items, edited, own, new_change("lora", source.author))
-        found = findings(items, {key: one.text for key, one in edited.items()}, place.suffix)
-        also = f" and to a {place.suffix} file beside each picture" if place.suffix is not None else ""
-        for line in (f"wrote {count:,} texts to {place.path}{also}", *lines, *found):
+        if suffix is not None:
+            log_captions(items, out, source.by_id)
+            edited, lines = write_beside(items, edited, own, replaces, suffix, maker.trigger, source.author)
+        count = write_lines(out, items, edited, own, new_change("lora", source.author))
+        also = f" and to a {suffix} file beside each picture" if suffix is not None else ""
+        say(f"wrote {count:,} texts to {out}{also}")
+        for line in (*lines, *findings(items, {key: one.text for key, one in edited.items()}, suffix)):
             say(line)
 
 
-@dataclass(frozen=True)
-class Destination:
-    """Where to write texts: one file, and text files with ``suffix`` next to the pictures (None: no text files)."""
+def destination(options: LoraOptions, items: Sequence[Item], pictures: Sequence[str]) -> tuple[Path, str | None]:
+    """Returns the file to write, and the suffix of text files next to the pictures (None: no text files).
 
-    path: Path
-    suffix: str | None
-
-    @classmethod
-    def of(cls, options: LoraOptions, items: Sequence[Item], pictures: Sequence[str]) -> Destination:
-        """Returns the destination that the options specify. Raises `UsageError` if it cannot store the texts."""
-        if options.out == "-":
-            raise UsageError(
-                "-o -: lora processes all captions together and cannot stream them; remove -o -, or "
-                "pass --dry-run to see examples"
-            )
-        if options.out is None:
-            refuse_scattered(items, pictures)
-            suffix = f".{(options.extension or 'txt').lstrip('.')}"
-            return cls(common_folder(items) / "metadata.jsonl", suffix)
-        path, packed = Path(options.out), sorted(PACKED)
-        if path.suffix.lower() not in (".jsonl", ".csv", *packed):
-            raise UsageError(f"-o {path}: expected a .jsonl or .csv file" + "".join(f", or {one}" for one in packed))
-        if options.extension is not None:
-            raise UsageError(
-                "--extension applies to text files beside the pictures and cannot be combined with "
-                f"-o {path}; remove it"
-            )
-        return cls(path, None)
+    Raises `UsageError` if the file cannot store the texts.
+    """
+    if options.out == "-":
+        raise UsageError(
+            "-o -: lora processes all captions together and cannot stream them; remove -o -, or "
+            "pass --dry-run to see examples"
+        )
+    if options.out is None:
+        refuse_scattered(items, pictures)
+        return common_folder(items) / "metadata.jsonl", f".{(options.extension or 'txt').lstrip('.')}"
+    path, packed = Path(options.out), sorted(PACKED)
+    if path.suffix.lower() not in (".jsonl", ".csv", *packed):
+        raise UsageError(f"-o {path}: expected a .jsonl or .csv file" + "".join(f", or {one}" for one in packed))
+    if options.extension is not None:
+        raise UsageError(
+            f"--extension applies to text files beside the pictures and cannot be combined with -o {path}; remove it"
+        )
+    return path, None
 
 
 def lora_captions(options: LoraOptions) -> LoraCaptions:
