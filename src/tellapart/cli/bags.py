@@ -51,12 +51,8 @@ app = App(
     name="bags",
     help="Find bags (sets) of look-alike pictures, build and review benchmarks, and write their cards.",
     no_args_is_help=True,
+    panel=DATA,
 )
-
-
-@app.callback(rich_help_panel=DATA)
-def bags() -> None:
-    """The command group; its help text is defined by the app."""
 
 
 CARDS = ("card.md", "card.html")

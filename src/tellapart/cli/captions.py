@@ -31,12 +31,8 @@ app = App(
     name="captions",
     help="Show the captions of a folder and who wrote them, and undo changes.",
     no_args_is_help=True,
+    panel=MEASURING,
 )
-
-
-@app.callback(rich_help_panel=MEASURING)
-def captions() -> None:
-    """The command group; its help text is defined by the app."""
 
 
 Folder = Annotated[Path, typer.Argument(help="Folder of pictures.")]

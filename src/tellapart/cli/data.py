@@ -26,14 +26,12 @@ from tellapart.utils.outputs import check_output, write_output
 from tellapart.utils.tables import table_of
 
 app = App(
-    name="data", help="List the kinds of data sets, simplify captions, and encode pictures.", no_args_is_help=True
+    name="data",
+    help="List the kinds of data sets, simplify captions, and encode pictures.",
+    no_args_is_help=True,
+    panel=DATA,
 )
 KEPT = ("subject", "svo")
-
-
-@app.callback(rich_help_panel=DATA)
-def data() -> None:
-    """List the kinds of data sets, simplify captions, and encode pictures."""
 
 
 @app.command()

@@ -16,13 +16,13 @@ from tellapart.jobs.job import SUFFIX, Job
 from tellapart.jobs.status import status_lines, status_of
 from tellapart.utils.messages import say
 
-app = App(name="job", help="Show the progress of multi-worker jobs, and merge their results.", no_args_is_help=True)
+app = App(
+    name="job",
+    help="Show the progress of multi-worker jobs, and merge their results.",
+    no_args_is_help=True,
+    panel=HOUSEKEEPING,
+)
 JobFolder = Annotated[str, typer.Argument(metavar="FOLDER", help="Job folder (RESULT.job), as a path or URL.")]
-
-
-@app.callback(rich_help_panel=HOUSEKEEPING)
-def job() -> None:
-    """The command group; its help text is defined by the app."""
 
 
 @app.command()

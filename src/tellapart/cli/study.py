@@ -37,16 +37,12 @@ app = App(
     help="Run user studies (match captions to pictures, rate or compare captions); measure how well metrics agree with "
     "people.",
     no_args_is_help=True,
+    panel=DATA,
 )
 creating = App(
     name="create", help=("Create the folder for a study, with its items and study.toml."), no_args_is_help=True
 )
 app.add_typer(creating)
-
-
-@app.callback(rich_help_panel=DATA)
-def study() -> None:
-    """The command group; its help text is defined by the app."""
 
 
 Folder = Annotated[Path, typer.Argument(help="Folder of the study.")]
