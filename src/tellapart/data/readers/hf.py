@@ -68,7 +68,7 @@ class SavedRows(BatchedRows):
 
     def _batch(self, number: int) -> tuple[int, list[dict[str, Any]]]:
         if not self._columns:
-            return 0, [{}] * len(self)
+            return number, [{}]
         size = self._size if number in (0, self._start + len(self._rows)) else 1
         try:
             return number, self._table[number : number + size].to_pylist()

@@ -83,7 +83,7 @@ class Cursor(BatchedRows):
 
     def _batch(self, number: int) -> tuple[int, list[dict[str, Any]]]:
         if not self._columns:
-            return 0, [{}] * len(self)
+            return number, [{}]
         with _damage_is_a_picture_error(self._path):
             group = bisect_right(self._bounds, number) - 1
             if group != self._group or number < self._next:
