@@ -20,16 +20,13 @@ class DecoderState(Protocol):
     @property
     def prompt_tokens(self) -> int:
         """Number of token ids before the first generated token: start token, prompt, and picture prefix."""
-        ...
 
     @property
     def hidden_N1H(self) -> torch.Tensor:
         """Last hidden state after the prompt, from which the first token is scored."""
-        ...
 
     def select(self, row_M: torch.Tensor) -> Self:
         """Returns a new state with these rows, which may repeat. Does not change this state."""
-        ...
 
 
 class Decoder(Protocol):

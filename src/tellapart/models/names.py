@@ -50,14 +50,8 @@ def is_server(name: str) -> bool:
 
 def similar_folders(name: str) -> str:
     """Returns `` (did you mean 'out' or 'runs/x'?)`` if there are similarly named model folders or runs, or else ""."""
-    parents = {Path(), RUNS, Path(name).parent}
-    folders = [
-        str(folder)
-        for parent in parents
-        if parent.is_dir()
-        for folder in sorted(parent.iterdir())
-        if (folder / "config.json").is_file() or (folder / "run.json").is_file()
-    ]
+    files = ("*/config.json", "*/run.json")
+    folders = sorted({str(f.parent) for root in (Path(), RUNS, Path(name).parent) for p in files for f in root.glob(p)})
     by_name = {Path(folder).name: folder for folder in folders} | {folder: folder for folder in [*folders, "scenes"]}
     close = difflib.get_close_matches(name, by_name, n=3)
     similar = list(dict.fromkeys(by_name[each] for each in close))

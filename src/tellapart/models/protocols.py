@@ -46,56 +46,45 @@ class CaptionerLike(Protocol):
 
     def parts(self) -> dict[str, torch.nn.Module]:
         """Returns the trainable parts by name."""
-        ...
 
     def pad(self, rows: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor]:
         """Pads rows of token ids, and returns tokens_RT and valid_RT."""
-        ...
 
     @property
     def end(self) -> int:
         """The id of the end token."""
-        ...
 
     @property
     def stop_tokens(self) -> Sequence[int]:
         """Ids of the tokens that end a caption and are kept as its last token. The end token comes first."""
-        ...
 
     def encode(self, pixels_BCHW: torch.Tensor) -> torch.Tensor:
         """Computes the vision encoder's output, B×… ."""
-        ...
 
     def hidden(self, visual: torch.Tensor, tokens_RT: torch.Tensor, valid_RT: torch.Tensor) -> torch.Tensor:
         """Computes hidden_RTH with teacher forcing. ``hidden[:, t]`` times the output layer gives the logits for
         ``tokens[:, t]``.
         """
-        ...
 
     def head(self) -> OutputLayer | None:
         """Returns the output layer, or None if logits are computed in another way, in which case `hidden` returns the
         logits.
         """
-        ...
 
     def logits(self, visual: torch.Tensor, tokens_RT: torch.Tensor, valid_RT: torch.Tensor) -> torch.Tensor:
         """Computes logits_RTV with teacher forcing."""
-        ...
 
     def generate(self, visual: torch.Tensor, decoding: Decoding, seeds: ItemSeeds | None = None) -> Rollout:
         """Generates captions without tracking gradients.
 
         ``seeds``: one seed per picture, which determines the picture's samples.
         """
-        ...
 
     def tokenize(self, texts: Sequence[str], max_tokens: int | None = None) -> list[list[int]]:
         """Returns the token ids of captions, each with its end token."""
-        ...
 
     def with_prompt(self, prompt: str) -> CaptionerLike:
         """Returns a captioner that uses another prompt and shares this captioner's weights.
 
         For "", returns this captioner.
         """
-        ...
