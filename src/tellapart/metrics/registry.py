@@ -38,6 +38,10 @@ def metric(name: str, kind: type[Metric] = Metric, **about: Any) -> Callable[[Fu
     return register
 
 
+def on_request() -> None:
+    """Does nothing. As a metric's ``check``, makes the metric run only if it is requested by name."""
+
+
 context_metric = partial(metric, kind=ContextMetric)
 caption_set_metric = partial(metric, kind=CaptionSetMetric)
 

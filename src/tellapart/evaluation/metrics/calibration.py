@@ -23,7 +23,7 @@ from tellapart.language.distinct_claims import confidences, judged_by_references
 from tellapart.metrics.corpus_scores import Measurement, Sums
 from tellapart.metrics.metric import CaptionSetMetric
 from tellapart.metrics.metric_info import CLOSE, TRUTH
-from tellapart.metrics.registry import metric
+from tellapart.metrics.registry import metric, on_request
 from tellapart.metrics.slots import HUMAN, CaptionSlot, caption_lists
 from tellapart.scenes.truth import judged_by_scene
 from tellapart.utils.progress import track
@@ -129,12 +129,6 @@ class CalibrationMetric(CaptionSetMetric):
         return found
 
 
-def _by_name() -> None:
-    """Does nothing. Metrics with a check run only on request, and these metrics mean little unless captions are
-    samples.
-    """
-
-
 def _signature(verifier: str, measure: str, context: EvalContext) -> str:
     bins = f"|bins:{BINS}" if measure == "ece" else ""
     extractor = f"|extractor:rules-1,HanTa-{version('HanTa')}|synonyms:none" if verifier == "references" else ""
@@ -150,7 +144,7 @@ _MEASURES = {
 }
 _JUDGES = {
     "calibration": ("references", "confirmed by a reference", check_tagger, CLOSE),
-    "calibration_exact": ("truth", "true of the scene", _by_name, TRUTH),
+    "calibration_exact": ("truth", "true of the scene", on_request, TRUTH),
 }
 for _name, (_need, _true, _check, _group) in _JUDGES.items():
     for _measure, (_score, _label, _help, _direction) in _MEASURES.items():

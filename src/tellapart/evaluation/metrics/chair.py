@@ -10,8 +10,9 @@ from tellapart.evaluation.context import EvalContext
 from tellapart.evaluation.facts.chair import Chair
 from tellapart.evaluation.facts.coco_instances import names_in
 from tellapart.evaluation.facts.verdict import Verdict, rate_statistic, rates
-from tellapart.evaluation.metrics.facts import each_verdict, fact_metric, nothing_missing, rate
+from tellapart.evaluation.metrics.facts import each_verdict, fact_metric, rate
 from tellapart.metrics.corpus_scores import Measurement
+from tellapart.metrics.registry import on_request
 from tellapart.metrics.slots import CaptionSlot
 
 
@@ -34,7 +35,7 @@ def _objects(context: EvalContext) -> str:
     return f"objects:{both}|synonyms:{context.inputs.synonyms.name}"
 
 
-chair_metric = partial(fact_metric, needs=("references", "synonyms"), check=nothing_missing)
+chair_metric = partial(fact_metric, needs=("references", "synonyms"), check=on_request)
 
 
 @chair_metric(

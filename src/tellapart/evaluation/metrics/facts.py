@@ -16,7 +16,7 @@ from tellapart.evaluation.facts.verdict import Verdict, rate_statistic, rates
 from tellapart.language.claim_tuples import CLAIM_KINDS
 from tellapart.metrics.corpus_scores import PERCENT, Measurement
 from tellapart.metrics.metric_info import CLOSE, KIND
-from tellapart.metrics.registry import context_metric
+from tellapart.metrics.registry import context_metric, on_request
 from tellapart.metrics.slots import CaptionSlot
 from tellapart.utils.progress import track
 
@@ -60,12 +60,6 @@ def extractor(context: EvalContext) -> str:
 
     named = f"|synonyms:{context.inputs.synonyms.name}" if context.inputs.synonyms else "|synonyms:none"
     return f"claims:objects,attributes,relations|extractor:rules-1,HanTa-{version('HanTa')}{named}"
-
-
-def nothing_missing() -> None:
-    """Does nothing. This is the check of metrics that need no tagger but run only on request, as all metrics with a
-    check do.
-    """
 
 
 fact_metric = partial(context_metric, direction="higher", group=CLOSE, check=check_tagger, bounds=PERCENT)
@@ -119,5 +113,5 @@ fact_metric(
     label="sentences, scorer support",
     help="% of other pictures that, according to the scorer, fit a caption's sentences less well than its own picture; "
     "chance is 50",
-    check=nothing_missing,
+    check=on_request,
 )(partial(rate, partial(by_scorer, "sentences", whole_sentences), 0))

@@ -20,7 +20,7 @@ from tellapart.evaluation.judges.judge import Question
 from tellapart.metrics.corpus_scores import PERCENT, UNBOUNDED, Measurement
 from tellapart.metrics.metric import ContextMetric
 from tellapart.metrics.metric_info import CLOSE, Candidates, MetricInfo
-from tellapart.metrics.registry import metric
+from tellapart.metrics.registry import metric, on_request
 from tellapart.metrics.slots import CaptionSlot
 
 
@@ -46,14 +46,11 @@ class JudgeMetric(ContextMetric):
         return own if not scorer else replace(own, label=f"{own.label} ({scorer})", help=f"{own.help}, by {scorer}")
 
 
-def _by_name() -> None:
-    """Does nothing. Metrics with a check run only on request, which is right for judges because they cost money."""
-
-
 REQUEST = "Describe the following image."  # paper 1, appendix D
 CATEGORIES = ("generic", "knowledge", "roleplay", "common-sense", "fermi", "counterfactual", "writing")
 """Categories of Vicuna's questions in paper 1's table 7. Coding and math are excluded, even from the total."""
-judge_metric = partial(metric, kind=JudgeMetric, direction="higher", group=CLOSE, check=_by_name, bounds=PERCENT)
+# Only on request, because judges cost money.
+judge_metric = partial(metric, kind=JudgeMetric, direction="higher", group=CLOSE, check=on_request, bounds=PERCENT)
 
 
 @judge_metric(

@@ -14,7 +14,7 @@ from tellapart.evaluation.metrics.em_score import emscore_ranks, emscore_variant
 from tellapart.metrics.corpus_scores import PERCENT, Measurement
 from tellapart.metrics.metric import ContextMetric
 from tellapart.metrics.metric_info import APART
-from tellapart.metrics.registry import METRICS
+from tellapart.metrics.registry import METRICS, on_request
 from tellapart.metrics.slots import CaptionSlot
 
 _AMONG = {
@@ -65,7 +65,7 @@ def recall(k: int, pools: str) -> ContextMetric:
         direction="higher",
         group=APART,
         aliases=_ALIASES.get(name, ()),
-        check=(lambda: None) if pools.endswith("-shuffled") else None,  # computed only if requested by name
+        check=on_request if pools.endswith("-shuffled") else None,
         families=("recall", f"recall@{k}", f"r@{k}", *(("truematch",) if k == 1 and pools.startswith("bag") else ())),
         short=f"recall@{k}",
         bounds=PERCENT,

@@ -7,7 +7,7 @@ import numpy as np
 from tellapart.evaluation.context import EvalContext
 from tellapart.metrics.corpus_scores import Measurement
 from tellapart.metrics.metric_info import LANGUAGE
-from tellapart.metrics.registry import context_metric
+from tellapart.metrics.registry import context_metric, on_request
 from tellapart.metrics.slots import CaptionSlot
 
 
@@ -18,7 +18,7 @@ from tellapart.metrics.slots import CaptionSlot
     label="tokens",
     help="tokens per caption in the scorer's tokenizer, including start and end; computed only if requested by name",
     group=LANGUAGE,
-    check=lambda: None,
+    check=on_request,
 )
 def tokens(context: EvalContext, slot: CaptionSlot) -> Measurement:
     """Computes the number of tokens per caption, without truncation (paper 2, Table 9)."""
