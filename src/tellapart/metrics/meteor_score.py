@@ -112,15 +112,8 @@ DELTA = 0.75  # weight of content words in precision and recall; function words 
 Span = tuple[int, int, int]  # first word, number of words, row in the paraphrase table
 
 
-class Paraphrases(NamedTuple):
-    """Maps phrases (as table rows) to their paraphrases among the texts' phrases, in both directions of the table.
-
-    of: the phrases that the table lists as paraphrases of a phrase, with their positions in the table.
-    by: the phrases for which the table lists a phrase as a paraphrase, with its position.
-    """
-
-    of: dict[int, dict[int, int]]
-    by: dict[int, dict[int, int]]
+# For each phrase (as a table row), the phrases that the table lists as its paraphrases, with their places in the list.
+Paraphrases = Mapping[int, Mapping[int, int]]
 
 
 class Lexicon:
@@ -169,9 +162,9 @@ class Lexicon:
         place_E = np.arange(int(many_D.sum())) + np.repeat(begin_D - np.cumsum(many_D) + many_D, many_D)
         hit = np.flatnonzero(present[table.value[place_E]])
         row_H, other_H, place_H = np.repeat(row_D, many_D)[hit], table.value[place_E[hit]], place_E[hit]
-        paraphrases = Paraphrases(defaultdict(dict), defaultdict(dict))
+        paraphrases: dict[int, dict[int, int]] = {}
         for row, other, place in zip(row_H.tolist(), other_H.tolist(), place_H.tolist(), strict=True):
-            paraphrases.of[row][other] = paraphrases.by[other][row] = place
+            paraphrases.setdefault(row, {})[other] = place
         present[:] = False
         present[row_H] = present[other_H] = True
         kept = np.flatnonzero(present[row_S])
@@ -430,13 +423,14 @@ def _phrase_pairs(
 ) -> dict[int, tuple[Places, Places]]:
     """Maps each reference phrase to its paraphrases' positions in the caption, in both directions of the table."""
     found: defaultdict[int, tuple[Places, Places]] = defaultdict(lambda: ([], []))
-    hits = []
+    for other in reference:
+        if known := paraphrases.get(other):
+            for row in sorted(known.keys() & caption.keys(), key=known.__getitem__):
+                found[other][0].extend(caption[row])
     for row in caption:
-        hits += [(place, row, other) for other, place in paraphrases.by.get(row, {}).items() if other in reference]
-        for other in paraphrases.of.get(row, {}).keys() & reference:
-            found[other][1].extend(caption[row])
-    for _, row, other in sorted(hits):
-        found[other][0].extend(caption[row])
+        if known := paraphrases.get(row):
+            for other in known.keys() & reference:
+                found[other][1].extend(caption[row])
     return found
 
 
