@@ -80,7 +80,7 @@ def results(names: tuple[str, str] = ("before", "after"), shift: float = 0.0) ->
     sizes = {key: 100 if "random" in key else 10 for key in recalls}
     candidates = {key: {"fewest": size, "most": size, "chance": 100 / size} for key, size in sizes.items()}
     pictures = {"n": 500, "ids": "5ce7e500aa11bb22"}
-    described = {key: asdict(info(key)) for key in METRICS}
+    described: dict[str, Any] = {key: asdict(info(key)) for key in METRICS}
     for key, size in sizes.items():
         metric = REGISTRY.builtin()[key.partition("@judge")[0]]
         among = Candidates(size, size, 100 / size)

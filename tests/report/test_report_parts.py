@@ -211,6 +211,7 @@ def test_the_log_keeps_the_later_line_of_a_step_and_leaves_out_what_is_no_number
         {"event": "validation", "step": 1, "recall@1": 40.0, "best": True},
         {"event": "validation", "step": 2, "recall@1": 41.0, "best": False},
         {"event": "checkpoint", "step": 2, "loss": 99.0},
+        {"step": True, "loss": 98.0},
         {"step": 2, "loss": float("nan")},
         "{ torn",
         [1, 2],

@@ -37,15 +37,13 @@ def read_log(file: Path, gaps: list[str]) -> TrainingLog:
             except ValueError:
                 unreadable += raw.endswith("\n")
                 continue
-            match line:
-                case {"event": "validation", "step": int(step)}:
-                    series = log.validation
-                    log.best_step = step if line.get("best") is True else log.best_step
-                    log.validated = line["n"] if isinstance(line.get("n"), int) else log.validated
-                case {"step": int(step)} if line.get("event") in (None, "training"):
-                    series = log.training
-                case _:
-                    continue
+            event, step = (line.get("event"), line.get("step")) if isinstance(line, dict) else (None, None)
+            if isinstance(step, bool) or not isinstance(step, int) or event not in (None, "training", "validation"):
+                continue
+            series = log.validation if event == "validation" else log.training
+            if event == "validation":
+                log.best_step = step if line.get("best") is True else log.best_step
+                log.validated = line["n"] if isinstance(line.get("n"), int) else log.validated
             for key, value in line.items():
                 if key in ("step", "n") or isinstance(value, bool) or not isinstance(value, int | float):
                     continue
