@@ -77,14 +77,10 @@ def load_models(options: EvalOptions, inputs: EvalInputs, notes: list[str]) -> t
     names = [name for name in (options.scorer, *others) if name is not None]
     scorers, items = load_scorers(names, inputs.items, notes, *on)
 
-    language_model, text_encoder, query_encoder = (
-        None if name is None else load(name, *on)
-        for load, name in (
-            (load_language_model, options.language_model),
-            (load_text_encoder, options.bertscore),
-            (load_sentence_encoder, options.query_encoder),
-        )
-    )
+    perplexity, bertscore, search = options.language_model, options.bertscore, options.query_encoder
+    language_model = None if perplexity is None else load_language_model(perplexity, *on)
+    text_encoder = None if bertscore is None else load_text_encoder(bertscore, *on)
+    query_encoder = None if search is None else load_sentence_encoder(search, *on)
     first, features_ND = scorers[0] if scorers else (None, None)
     candidates = readable_candidates(inputs, items or (), first, notes) if first is not None else inputs.candidates
     loaded = [model.model for model in (*(s for s, _ in scorers), language_model, text_encoder, query_encoder) if model]

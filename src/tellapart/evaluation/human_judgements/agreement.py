@@ -141,8 +141,8 @@ def agreement_of_values(
     def accuracies(weight_N: np.ndarray) -> dict[str, float]:
         found = {}
         for category, (better_P, worse_P, tied_P) in sides_of.items():
-            scores = (np.where(tied_P, 0.0, value_N[side_P]) for side_P in (better_P, worse_P))
-            found[category] = 100 * pair_accuracy(*scores, weight_N[better_P])
+            better, worse = (np.where(tied_P, 0.0, value_N[side_P]) for side_P in (better_P, worse_P))
+            found[category] = 100 * pair_accuracy(better, worse, weight_N[better_P])
         mean = {ALL: float(np.mean(list(found.values())))} if found else {}
         return mean if list(found) == [""] else {**found, **mean}
 

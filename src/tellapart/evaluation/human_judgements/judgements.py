@@ -60,9 +60,9 @@ class Judgements:
             if caption.ratings:
                 mean_of[caption.picture][row] = sum(caption.ratings) / len(caption.ratings)
         pairs = [
-            ComparedPair(*sorted(two, key=mean.__getitem__, reverse=True))
+            ComparedPair(one, other) if mean[one] > mean[other] else ComparedPair(other, one)
             for mean in mean_of.values()
-            for two in combinations(mean, 2)
-            if mean[two[0]] != mean[two[1]]
+            for one, other in combinations(mean, 2)
+            if mean[one] != mean[other]
         ]
         return replace(self, pairs=tuple(pairs))

@@ -9,17 +9,17 @@ caption --claims`` stored for the claim.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from tellapart.evaluation.context import UNSTATED, EvalContext
 from tellapart.evaluation.facts import check_tagger
-from tellapart.language.distinct_claims import confidences, judged_by_references
+from tellapart.language.distinct_claims import Judged, confidences, judged_by_references
 from tellapart.metrics.corpus_scores import Measurement, Sums
 from tellapart.metrics.metric import CaptionSetMetric
 from tellapart.metrics.metric_info import CLOSE, TRUTH
@@ -113,9 +113,8 @@ class CalibrationMetric(CaptionSetMetric):
         stated = None if self.exact or len(slots) > 1 else slots[0].confidences
         if len(slots) < 2 and stated is None:
             return None
-        judge, known_N = (judged_by_references, context.references or ())
-        if self.exact:
-            judge, known_N = (judged_by_scene, [item.truth for item in context.items or ()])
+        judge: Callable[[str, Any], Judged] = judged_by_scene if self.exact else judged_by_references
+        known_N = [item.truth for item in context.items or ()] if self.exact else context.references or []
         pairs = list(zip(caption_lists(slots), known_N, strict=True))
         judged_N = [[judge(text, known) for text in texts] for texts, known in track(pairs, label="extracting claims")]
         found: list[Claims] = []

@@ -119,7 +119,7 @@ def _ratings(prompt: str, read: Callable[[str], Any], context: EvalContext, slot
 
 def _both_ratings(text: str) -> list[Any] | None:
     value = json_in(text)
-    both = [value.get(whose) for whose in ("candidate", "reference")] if isinstance(value, dict) else [None]
+    both: list[Any] = [value.get(whose) for whose in ("candidate", "reference")] if isinstance(value, dict) else [None]
     return both if all(type(each) in (int, float) and 1 <= each <= 10 for each in both) else None
 
 

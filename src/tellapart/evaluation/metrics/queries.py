@@ -108,8 +108,8 @@ _WAYS: dict[str, Way] = {
         lambda context: f"cosine|no-caption|scorer:{context.scorer_name()}",
     ),
 }
-for _way, (_, _needs, _label, _variant) in _WAYS.items():
-    for _gain, (_short, _help, _) in GAINS.items():
+for _way, (_scores, _needs, _label, _variant) in _WAYS.items():
+    for _gain, (_short, _help, _function) in GAINS.items():
         context_metric(
             f"search_{_way}_{_gain}",
             needs=("queries", *_needs, "two"),

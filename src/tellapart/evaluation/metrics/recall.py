@@ -51,7 +51,9 @@ def recall(k: int, pools: str) -> ContextMetric:
             return f"pool:all-clips|match:EMScore-F|{emscore_variant(context)}|ties:hit|scorer:{scorer}"
         return f"{pools_signature(context, pools, scorer)}|ties:hit|scorer:{scorer}"
 
-    few = ("hundred",) if pools.startswith("random") else ("two", "six") if (k, pools) == (5, "lookalike") else ("two",)
+    few: tuple[str, ...] = (
+        ("hundred",) if pools.startswith("random") else ("two", "six") if (k, pools) == (5, "lookalike") else ("two",)
+    )
     if clips:
         few = ("clips", "tokens", "two" if k == 1 else "six-clips")
     first = "first" if k == 1 else f"among the first {k}"
