@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from itertools import accumulate
 from pathlib import Path
@@ -24,7 +24,6 @@ from tellapart.data.file_patterns import expand_pattern, files_below
 from tellapart.data.listed_pictures import missing_reason, picture_folder
 from tellapart.data.options import Options
 from tellapart.data.picture_tables import PICTURE_ROWS, TEXT_ROWS, BatchedRows, PictureTables, TablePart
-from tellapart.data.pictures import signature_of
 from tellapart.data.reader import READERS, Reader
 from tellapart.data.splits import split_from_name
 from tellapart.errors import MissingExtra, PictureError, UsageError, first_line
@@ -98,9 +97,11 @@ class Cursor(BatchedRows):
 
 def cursor(path: Path, columns: tuple[str, ...], size: int) -> Cursor:
     """Returns a cursor over the current version of the file. Keeps the last few cursors open. Raises `PictureError`."""
-    if reason := missing_reason(path):
-        raise PictureError(f"{path}: {reason}")
-    return _cursor(path, columns, size, signature_of(path, str(path)))
+    with suppress(OSError):
+        status = path.stat()
+        if status.st_size:
+            return _cursor(path, columns, size, (status.st_size, status.st_mtime_ns))
+    raise PictureError(f"{path}: {missing_reason(path)}")
 
 
 @lru_cache(maxsize=8)
