@@ -15,7 +15,7 @@ from tellapart.errors import UsageError
 from tellapart.utils.messages import say
 
 
-@dataclass(frozen=True)
+@dataclass
 class CaptionFileBackend:
     """Serves descriptions from a file, looked up by picture id."""
 
