@@ -43,7 +43,7 @@ def rows(repeat: int, only: str = "") -> list[Row]:
         makers: dict[str, Callable[[str], Comparison]] = {
             "CIDEr-D reward, 100 captions × 5 samples, token ids": lambda work: _reward(folder, work, ids=True),
             "CIDEr-D reward, 100 captions × 5 samples, text": lambda work: _reward(folder, work, ids=False),
-            "CIDEr-D, 5,000 captions, from text": lambda work: _corpus(folder, work, "cider_d", "cider", 1.5, 1e-9),
+            "CIDEr-D, 5,000 captions, from text": lambda work: _corpus(folder, work, "cider_d", "cider", 10, 1e-9),
             "METEOR, 5,000 captions": lambda work: _corpus(folder, work, "meteor", "meteor", 6, 1e-3),
             "METEOR, 100 captions, whole command": lambda work: _short_meteor(folder, Path(few), work),
             "BLEU, METEOR, ROUGE-L, CIDEr, 5,000 captions, whole command": whole.comparison,
@@ -175,7 +175,7 @@ def _reward(folder: Path, work: str, ids: bool) -> Comparison:
         _, score_N = Cider().compute_score(gts, res)
         return RunResult(1e3 * (time.perf_counter() - start), score_N)
 
-    return Comparison(work, 5, "ms", ours, theirs)
+    return Comparison(work, 100 if ids else 25, "ms", ours, theirs)
 
 
 def _run_pycocoevalcap(metric: str, captions: Path, references: Path) -> process.CompletedRun:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tellapart.errors import UsageError
-from tellapart.metrics import CiderD, cider_d, cider_plain
+from tellapart.metrics import CiderD, cider, cider_d, cider_plain
 from tellapart.metrics.cider import END, DocumentFrequencies
 
 WORDS = st.sampled_from(["a", "dog", "cat", "on", "the", "mat", "runs", "red"])
@@ -100,11 +100,17 @@ def test_few_of_many_pictures_are_scored_as_among_all() -> None:
     assert scorer(["dog"], [4]) == 0
 
 
-def test_unusual_tokens_and_samples_that_are_not_consecutive() -> None:
+@pytest.mark.parametrize("size", [1, 3, 24])
+def test_pictures_in_blocks_score_as_all_at_once(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     many = [*REFERENCES, ["1 1/2 dogs", "no-break\u00a0space", ""], *([f"a {n} dog", f"{n}"] for n in range(20))]
     said = [*CAPTIONS, "", *(f"a {n} red dog runs" for n in range(20))]
+    whole = [score(said, many)[1] for score in (cider_d, cider_plain)]
     twice = CiderD(many)([*said, *said], [*range(25), *range(25)])
-    assert twice == pytest.approx(np.tile(cider_d(said, many)[1], 2), abs=1e-12)
+    monkeypatch.setattr(cider, "_PICTURES_AT_ONCE", size)
+    for score, value_N in zip((cider_d, cider_plain), whole, strict=True):
+        assert score(said, many)[1] == pytest.approx(value_N, abs=1e-12)
+    assert CiderD(many)([*said, *said], [*range(25), *range(25)]) == pytest.approx(twice, abs=1e-12)
+    assert twice == pytest.approx(np.tile(whole[0], 2), abs=1e-12)
 
 
 def test_the_batch_as_documents() -> None:

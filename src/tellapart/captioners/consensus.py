@@ -8,12 +8,11 @@ phrasings of the same content (Kumar and Byrne 2004; Eikema and Aziz 2020).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import chain
 
 import numpy as np
 
 from tellapart.language.sentences import sentences
-from tellapart.metrics.cider import length_penalty, ngrams
+from tellapart.metrics.cider import count_ngrams, length_penalty
 from tellapart.metrics.ptb import ptb_tokenize
 from tellapart.rewards.consensus import word_shares
 
@@ -58,15 +57,13 @@ def mean_similarity(samples: Sequence[str]) -> np.ndarray:
 
 def _similarity(texts: Sequence[str]) -> np.ndarray:
     """Computes similarity_UU between U sentences, in [0, 4]."""
-    counted_U4 = [list(ngrams(text)) for text in ptb_tokenize(texts)]
-    similarity_UU = np.zeros((len(texts), len(texts)))
-    for counts_U in zip(*counted_U4, strict=True):
-        place = {gram: number for number, gram in enumerate(dict.fromkeys(chain.from_iterable(counts_U)))}
-        count_UG = np.zeros((len(texts), len(place)))
-        for count_G, counts in zip(count_UG, counts_U, strict=True):
-            count_G[[place[gram] for gram in counts]] = list(counts.values())
+    size = len(texts)
+    length_U, counts_4 = count_ngrams(ptb_tokenize(texts))
+    similarity_UU = np.zeros((size, size))
+    for counts in counts_4:
+        count_UG = np.zeros((size, len(counts.hash_G)))
+        count_UG[counts.sentence_E, counts.gram_E] = counts.count_E
         unit_UG = count_UG / np.maximum(np.linalg.norm(count_UG, axis=1, keepdims=True), 1)  # 0 if there are no n-grams
         similarity_UU += unit_UG @ unit_UG.T
-    length_U = np.array([counts_4[0].total() for counts_4 in counted_U4])
     similarity_UU *= length_penalty(length_U[:, None] - length_U)
     return similarity_UU

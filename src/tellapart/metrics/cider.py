@@ -3,20 +3,21 @@
 `cider_d` and `cider_plain` are pure functions ``(captions, references) -> (corpus, per_caption_N)``, 0 to 10. `CiderD`
 stores references and document frequencies for use as a reward. An n-gram that occurs in every picture's references
 contributes 0, so the score for a single picture is always 0.
+
+Array suffixes: M sentences, P positions (all words in all sentences), S positions where an n-gram starts, G distinct
+n-grams, E entries (an n-gram in a sentence), C a caption's entries, X pairs of entries, N captions, R references.
 """
 
 from __future__ import annotations
 
 import json
-import math
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from itertools import groupby, repeat, takewhile
-from operator import itemgetter
+from functools import lru_cache
+from hashlib import blake2b
+from itertools import chain, takewhile
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,63 +28,99 @@ from tellapart.metrics.metric_info import CLOSE
 from tellapart.metrics.ptb import VERSION, ptb_tokenize, tokenized
 from tellapart.metrics.registry import metric
 
+Sentence = str | Sequence[int]  # words joined by spaces, or token ids
+
 ORDERS = 4
 SIGMA = 6.0
 END = "<eos>"  # represents the end token in text; the tokenizer never outputs this word
 CIDER_D_SIGNATURE = f"cider-d,coco|sigma:6,clipped,x10|idf:references|end:out|tok:{VERSION}"
 CIDER_SIGNATURE = f"cider-plain|unclipped,no-length-penalty,unstemmed,x10|idf:references|end:out|tok:{VERSION}"
-_FORMAT = "tellapart document frequencies 3"
-# Each n-gram's weight, with the norm of the weights of all n-grams of its length; and the number of words.
-Vector = tuple[dict[str, tuple[float, float]], int]
+_FORMAT = "tellapart document frequencies 2"
+_PICTURES_AT_ONCE = 4096  # limits the memory needed for many captions
+_FACTOR = np.uint64(0x9E3779B97F4A7C15)  # odd multiplier of the polynomial that hashes an n-gram
 
 
-def ngrams(text: str) -> Iterator[Counter[str]]:
-    """Yields the counts of the n-grams of a tokenized text, for n = 1 to 4. Spaces separate the tokens."""
-    words = text.split()
-    for order in range(1, ORDERS + 1):
-        yield Counter(map(" ".join, zip(*(words[start:] for start in range(order)), strict=False)))
+@lru_cache(maxsize=1 << 20)
+def _word_hash(word: str | int) -> int:
+    """Returns a 64-bit hash that is the same in every process."""
+    return int.from_bytes(blake2b(str(word).encode(errors="surrogatepass"), digest_size=8).digest(), "little")
 
 
-def length_penalty(difference: Any) -> Any:
+class NgramCounts(NamedTuple):
+    """How often each n-gram of one length occurs in each sentence, sorted by n-gram, then by sentence.
+
+    hash_G: a 64-bit hash of each n-gram, ascending.
+    """
+
+    hash_G: np.ndarray
+    gram_E: np.ndarray
+    sentence_E: np.ndarray
+    count_E: np.ndarray
+
+
+def count_ngrams(sentences: Iterable[Sentence]) -> tuple[np.ndarray, list[NgramCounts]]:
+    """Returns length_M, the sentences' numbers of words, and the counts of their n-grams for n = 1 to 4."""
+    rows = [sentence.split() if isinstance(sentence, str) else sentence for sentence in sentences]
+    length_M = np.fromiter(map(len, rows), np.int64, len(rows))
+    hash_P = np.fromiter(map(_word_hash, chain.from_iterable(rows)), np.uint64)
+    sentence_P = np.repeat(np.arange(len(rows)), length_M)
+    left_P = np.repeat(np.cumsum(length_M), length_M) - np.arange(len(hash_P))  # words to the sentence's end
+    key_P, counts = np.zeros(len(hash_P), np.uint64), []
+    for order in range(ORDERS):
+        start_S = np.flatnonzero(left_P > order)
+        key_P[start_S] = key_P[start_S] * _FACTOR + hash_P[start_S + order]
+        hash_G, gram_S = np.unique(key_P[start_S], return_inverse=True)
+        entry_E, count_E = np.unique(gram_S * len(rows) + sentence_P[start_S], return_counts=True)
+        counts.append(NgramCounts(hash_G, *np.divmod(entry_E, max(len(rows), 1)), count_E))
+    return length_M, counts
+
+
+def length_penalty(difference: np.ndarray) -> np.ndarray:
     """Computes the Gaussian length penalty for differences in length."""
-    return np.exp(-(difference**2) / (2 * SIGMA**2))
+    difference = np.abs(difference)
+    penalty: np.ndarray = np.exp(-(np.arange(difference.max(initial=0) + 1) ** 2) / (2 * SIGMA**2))
+    return np.asarray(penalty[difference])
+
+
+def _flatten(references: Sequence[Sequence[Sentence]]) -> tuple[list[Sentence], np.ndarray]:
+    """Returns the references of all pictures, with the index of each one's picture."""
+    return list(chain.from_iterable(references)), np.repeat(np.arange(len(references)), list(map(len, references)))
 
 
 @dataclass(frozen=True)
 class DocumentFrequencies:
     """Frozen document frequencies: for each n-gram, the number of pictures whose references contain it.
 
-    Leaves out n-grams that only one picture's references contain, because unknown n-grams are weighted like them.
+    hash_G: 64-bit hashes of the n-grams, ascending.
     """
 
-    frequency: Mapping[str, int]
+    hash_G: np.ndarray
+    frequency_G: np.ndarray
     documents: int
     name: str
     end: bool
     ids: bool
 
     @classmethod
-    def of(cls, references: References, name: str, *, end: bool = False, ids: bool = False) -> DocumentFrequencies:
+    def of(
+        cls, references: Sequence[Sequence[Sentence]], name: str, *, end: bool = False, ids: bool = False
+    ) -> DocumentFrequencies:
         """Counts the n-grams in references that are already tokenized."""
-        frequency: Counter[str] = Counter()
-        for texts in references:
-            frequency.update({gram for text in texts for counts in ngrams(text) for gram in counts})
-        return cls({gram: n for gram, n in frequency.items() if n > 1}, len(references), name, end, ids)
+        hashes = [np.zeros(0, np.uint64)]  # of each n-gram, once per picture
+        for start in range(0, len(references), _PICTURES_AT_ONCE):
+            texts, picture_R = _flatten(references[start : start + _PICTURES_AT_ONCE])
+            for counts in count_ngrams(texts)[1]:
+                pair_E = counts.gram_E * _PICTURES_AT_ONCE + picture_R[counts.sentence_E]  # ascending
+                hashes.append(counts.hash_G[counts.gram_E[np.diff(pair_E, prepend=-1) != 0]])
+        return cls(*np.unique(np.concatenate(hashes), return_counts=True), len(references), name, end, ids)
 
-    def vector(self, text: str) -> Vector:
-        """Computes the tf-idf weights of a tokenized text's n-grams."""
-        vector: dict[str, tuple[float, float]] = {}
-        known, unknown = self._idf, math.log(max(self.documents, 1))
-        for counts in ngrams(text):
-            weights = [n * known.get(gram, unknown) for gram, n in counts.items()]
-            norm = math.hypot(*weights) or 1.0
-            vector.update(zip(counts, zip(weights, repeat(norm)), strict=True))
-        return vector, len(text.split())
-
-    @cached_property
-    def _idf(self) -> dict[str, float]:
-        total = math.log(max(self.documents, 1))
-        return {gram: total - math.log(count) for gram, count in self.frequency.items()}
+    def idf(self, hash_G: np.ndarray) -> np.ndarray:
+        """Computes the inverse document frequency of n-grams. An unknown n-gram counts as if one picture had it."""
+        place_G = np.searchsorted(self.hash_G, hash_G)
+        known_G = np.append(self.hash_G, np.uint64(0))[place_G] == hash_G
+        frequency_G = np.where(known_G, np.append(self.frequency_G, 1)[place_G], 1)
+        idf_G: np.ndarray = np.log(max(self.documents, 1)) - np.log(frequency_G)
+        return idf_G
 
     def save(self, path: str | Path) -> None:
         """Writes the frequencies to a file, as one line of JSON."""
@@ -94,7 +131,8 @@ class DocumentFrequencies:
             "end": self.end,
             "token_ids": self.ids,
             "tokenizer": None if self.ids else VERSION,
-            "frequencies": self.frequency,
+            "ngrams": self.hash_G.tolist(),
+            "frequencies": self.frequency_G.tolist(),
         }
         Path(path).write_text(json.dumps(content, ensure_ascii=False) + "\n", encoding="utf-8")
 
@@ -117,37 +155,55 @@ class DocumentFrequencies:
                 f"{path} was counted with tokenizer '{content['tokenizer']}', but this version uses '{VERSION}'; "
                 "compute and save it again"
             )
-        return cls(*(content[key] for key in ("frequencies", "documents", "name", "end", "token_ids")))
+        hash_G, frequency_G = np.array(content["ngrams"], np.uint64), np.array(content["frequencies"], np.int64)
+        return cls(hash_G, frequency_G, content["documents"], content["name"], content["end"], content["token_ids"])
 
 
 def _scores(
-    captions: Sequence[str],
-    pictures: Iterable[int],
-    references: References,
+    captions: Sequence[Sentence],
+    picture_N: np.ndarray,
+    references: Sequence[Sequence[Sentence]],
     frequencies: DocumentFrequencies,
     plain: bool = False,
 ) -> np.ndarray:
-    """Computes each tokenized caption's score, 0 to 10. ``pictures``: the index of each caption's references."""
-    scores = []
-    for picture, own in groupby(zip(pictures, captions, strict=True), itemgetter(0)):
-        others = [frequencies.vector(text) for text in references[picture]]
-        for _, caption in own:
-            vector = frequencies.vector(caption)
-            total = sum([_similarity(vector, other, plain) for other in others])
-            scores.append(10 * total / ORDERS / len(others))
-    return np.array(scores, dtype=float)
+    """Computes each caption's score, 0 to 10. ``picture_N``: each caption's picture, ascending."""
+    scores = [np.zeros(0)]
+    for start in range(0, len(references), _PICTURES_AT_ONCE):
+        texts, picture_R = _flatten(references[start : start + _PICTURES_AT_ONCE])
+        first, last = np.searchsorted(picture_N, [start, start + _PICTURES_AT_ONCE])
+        here_N, own = picture_N[first:last] - start, captions[first:last]
+        total_N = _similarity([*own, *texts], len(own), np.concatenate([here_N, picture_R]), frequencies, plain)
+        scores.append(10.0 * total_N / ORDERS / np.bincount(picture_R)[here_N])
+    return np.concatenate(scores)
 
 
-def _similarity(caption: Vector, reference: Vector, plain: bool) -> float:
-    """Computes the sum, over n = 1 to 4, of the cosines of the n-grams' weights. Clips the caption's weights and
-    multiplies by the length penalty, unless ``plain`` is set.
+def _similarity(
+    sentences: Sequence[Sentence], N: int, picture_M: np.ndarray, frequencies: DocumentFrequencies, plain: bool
+) -> np.ndarray:
+    """Sums the similarities between each of N captions and its references, over references and n-gram lengths.
+
+    sentences: the captions, then the references. ``picture_M``: their pictures, ascending in both.
     """
-    (own, length), (others, other_length) = caption, reference
-    common = [(*pair, *others[gram]) for gram, pair in own.items() if gram in others]
-    if plain:
-        return sum([a * b / (norm_a * norm_b) for a, norm_a, b, norm_b in common])
-    clipped = sum([min(a, b) * b / (norm_a * norm_b) for a, norm_a, b, norm_b in common])
-    return clipped * float(length_penalty(length - other_length))
+    length_M, counts_O = count_ngrams(sentences)
+    total_N = np.zeros(N)
+    for hash_G, gram_E, sentence_E, count_E in counts_O:
+        weight_E = count_E * frequencies.idf(hash_G)[gram_E]
+        norm_M = np.sqrt(np.bincount(sentence_E, weight_E * weight_E, len(picture_M)))
+        norm_M[norm_M == 0] = 1.0  # avoids division by 0, as the tool does
+        pair_E = gram_E * _PICTURES_AT_ONCE + picture_M[sentence_E]
+        own_C, other_E = np.flatnonzero(sentence_E < N), np.flatnonzero(sentence_E >= N)
+        first_C, last_C = (np.searchsorted(pair_E[other_E], pair_E[own_C], side) for side in ("left", "right"))
+        many_C = last_C - first_C  # number of references with the n-gram
+        own_X = np.repeat(own_C, many_C)
+        other_X = other_E[np.arange(len(own_X)) + np.repeat(first_C - (np.cumsum(many_C) - many_C), many_C)]
+        caption_X, reference_X = sentence_E[own_X], sentence_E[other_X]
+        product_X = weight_E[own_X]
+        if not plain:
+            penalty_X = length_penalty(length_M[caption_X] - length_M[reference_X])
+            product_X = penalty_X * np.minimum(product_X, weight_E[other_X])
+        product_X *= weight_E[other_X] / (norm_M[caption_X] * norm_M[reference_X])
+        total_N += np.bincount(caption_X, product_X, N)
+    return total_N
 
 
 @metric(
@@ -186,11 +242,11 @@ def cider_plain(captions: Sequence[str], references: References) -> tuple[float,
 
 
 def cider_of_tokens(
-    caption_tokens: Sequence[str], reference_texts: References, plain: bool = False
+    caption_tokens: Sequence[str], reference_texts: Sequence[Sequence[str]], plain: bool = False
 ) -> tuple[float, np.ndarray]:
     """Computes `cider_d` (or `cider_plain`) from tokenized texts, in which spaces separate the tokens."""
     frequencies = DocumentFrequencies.of(reference_texts, "references")
-    return with_mean(_scores(caption_tokens, range(len(caption_tokens)), reference_texts, frequencies, plain))
+    return with_mean(_scores(caption_tokens, np.arange(len(caption_tokens)), reference_texts, frequencies, plain))
 
 
 class CiderD:
@@ -225,7 +281,7 @@ class CiderD:
         elif not isinstance(idf, str):
             self._frequencies = self.frequencies(idf)
         elif idf == "references":
-            self._frequencies = self._count(self._references, idf)
+            self._frequencies = DocumentFrequencies.of(self._references, idf, end=end, ids=self.ids)
         elif idf != "batch":
             raise UsageError(f"idf is '{idf}'; expected 'references', 'batch', references, or DocumentFrequencies")
         if self._frequencies is not None and (self._frequencies.end, self._frequencies.ids) != (end, self.ids):
@@ -238,10 +294,7 @@ class CiderD:
         """Computes document frequencies from other references, which must have the same form as this object's
         references.
         """
-        return self._count(self._cut_references(references), name)
-
-    def _count(self, references: References, name: str) -> DocumentFrequencies:
-        return DocumentFrequencies.of(references, name, end=self.end, ids=self.ids)
+        return DocumentFrequencies.of(self._cut_references(references), name, end=self.end, ids=self.ids)
 
     @property
     def signature(self) -> str:
@@ -275,27 +328,27 @@ class CiderD:
             raise UsageError(
                 f"Picture numbers must be between 0 and {known - 1}; got {image_N.min()} to {image_N.max()}"
             )
-        frequencies = self._frequencies
-        if frequencies is None:
-            frequencies = self._count([self._references[image] for image in np.unique(image_N)], "batch")
-        return _scores(self._cut(captions), image_N, self._references, frequencies)
+        shown, picture_N = np.unique(image_N, return_inverse=True)
+        order_N = np.argsort(picture_N, kind="stable")
+        rows, references = self._cut(captions), [self._references[image] for image in shown]
+        frequencies = self._frequencies or DocumentFrequencies.of(references, "batch", end=self.end, ids=self.ids)
+        score_N = np.empty(len(image_N))
+        score_N[order_N] = _scores([rows[place] for place in order_N], picture_N[order_N], references, frequencies)
+        return score_N
 
-    def _cut_references(self, references: Sequence[Sequence[Any]]) -> list[list[str]]:
+    def _cut_references(self, references: Sequence[Sequence[Any]]) -> list[list[Sentence]]:
         flat = iter(self._cut([text for texts in references for text in texts], is_reference=True))
         return [[next(flat) for _ in texts] for texts in references]
 
-    def _cut(self, texts: Sequence[Any], *, is_reference: bool = False) -> list[str]:
-        """Tokenizes texts, or cuts rows of token ids off at the end token and joins them with spaces."""
+    def _cut(self, texts: Sequence[Any], *, is_reference: bool = False) -> list[Sentence]:
+        """Tokenizes texts, or cuts rows of token ids off at the end token."""
         if not self.ids:
             return [f"{text} {END}" if self.end else text for text in ptb_tokenize(texts)]
-        cut = []
-        for row in texts:
-            ids = row.tolist() if hasattr(row, "tolist") else list(row)
-            if self.end_token is not None:
-                ended = is_reference or self.end_token in ids
-                ids = [*takewhile(self.end_token.__ne__, ids), *[self.end_token] * (self.end and ended)]
-            cut.append(" ".join(map(str, ids)))
-        return cut
+        rows = [row.tolist() if hasattr(row, "tolist") else list(row) for row in texts]
+        end = self.end_token
+        if end is None:
+            return rows
+        return [[*takewhile(end.__ne__, row), *[end] * (self.end and (is_reference or end in row))] for row in rows]
 
 
 def _kind(ids: bool, end: bool) -> str:
