@@ -34,7 +34,6 @@ class Scorer:
     """
 
     frames = 8
-    tower: Encoder | None = None  # the frozen vision encoder, if features can also be computed from its output
 
     def __init__(self, model: Any, tokenizer: Any, processor: Any, name: str) -> None:
         self.model, self.tokenizer, self.processor, self.name = model, tokenizer, processor, name
@@ -69,9 +68,7 @@ class Scorer:
     @property
     def encoder(self) -> Encoder:
         encode = self._frozen_image_features
-        return Encoder(
-            self._of_features, self.pixels, encode, self.frames, mean_feature, name=self.name, tower=self.tower
-        )
+        return Encoder(self._of_features, self.pixels, encode, self.frames, mean_feature, name=self.name)
 
     @cached_property
     def _of_features(self) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import itertools
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -180,7 +181,7 @@ class PartsScorer(Scorer):
         return f"{self.model.config.visual} {grid}" if (grid := self.model.config.grid) else self.model.config.visual
 
     @cached_property
-    def tower(self) -> Encoder:  # type: ignore[override]
+    def tower(self) -> Encoder:
         """The vision encoder. Its fingerprint matches that of a captioner that uses this encoder and view.
 
         The encoder is hashed only once, so it must stay frozen.
@@ -188,6 +189,10 @@ class PartsScorer(Scorer):
         vision = self.model.vision_model
         fingerprint = weights_fingerprint(vision, self.processor, f"{self.view} {settings_of(vision)}")
         return Encoder(fingerprint, self.pixels, self._look, name=self.name)
+
+    @property
+    def encoder(self) -> Encoder:
+        return replace(super().encoder, tower=self.tower)
 
     def image_features(self, pixels_BCHW: torch.Tensor) -> torch.Tensor:
         """Computes L2-normalized features, B×E, from the output of `pixels` or of `tower`."""

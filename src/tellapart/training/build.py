@@ -131,8 +131,8 @@ class TrainingSetup(RunSources):
     @cached_property
     def view(self) -> View:
         """The view that provides the learner's visual input. Used if the learner's vision encoder is frozen."""
-        if isinstance(self.learner, PartsScorer):
-            return EncodedView(lambda: self.learner.tower, self.store)  # type: ignore[union-attr]
+        if isinstance(scorer := self.learner, PartsScorer):
+            return EncodedView(lambda: scorer.tower, self.store)
         return self.view_of(self.captioner)
 
     def view_of(self, captioner: Captioner) -> View:
