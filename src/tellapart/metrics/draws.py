@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 RESAMPLES = 1000
+_FEW_CELLS = 1 << 23
 _BLOCK_CELLS = 2_000_000  # maximum number of resampled cells in memory at once: 16 MB of indices
 Weights = Callable[[int, int, int], Iterator[np.ndarray]]
 
@@ -25,12 +26,16 @@ def random_swaps(n: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
     return _floats(_swaps(n, resamples, seed))
 
 
-# Both are kept, because all metrics and systems of an evaluation share them.
+# Both are kept, because all metrics and systems of an evaluation share them: as bytes, unless they are few.
+
+
+def _kept_type(resamples: int, n: int) -> type:
+    return float if resamples * n <= _FEW_CELLS else np.uint8
 
 
 @lru_cache(maxsize=2)
 def _bootstrap_counts(n: int, resamples: int, seed: int) -> np.ndarray:
-    rng, count_RN = np.random.default_rng(seed), np.empty((resamples, n), np.uint8)
+    rng, count_RN = np.random.default_rng(seed), np.empty((resamples, n), _kept_type(resamples, n))
     for block in _blocks(resamples, n):
         item_RN = rng.integers(n, size=count_RN[block].shape)
         cell_RN = item_RN + n * np.arange(len(item_RN))[:, None]
@@ -41,9 +46,10 @@ def _bootstrap_counts(n: int, resamples: int, seed: int) -> np.ndarray:
 @lru_cache(maxsize=2)
 def _swaps(n: int, resamples: int, seed: int) -> np.ndarray:
     rng = np.random.default_rng([seed, 1])  # a random stream different from the bootstrap's
-    return np.concatenate(
-        [rng.integers(2, size=(block.stop - block.start, n), dtype=np.int8) for block in _blocks(resamples, n)]
-    )
+    swap_RN = np.empty((resamples, n), _kept_type(resamples, n))
+    for block in _blocks(resamples, n):
+        swap_RN[block] = rng.integers(2, size=swap_RN[block].shape, dtype=np.int8)
+    return swap_RN
 
 
 def disjoint_halves(n: int, resamples: int, seed: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -62,7 +68,7 @@ def _blocks(resamples: int, n: int) -> Iterator[slice]:
 
 def _floats(weight_RN: np.ndarray) -> Iterator[np.ndarray]:
     for block in _blocks(*weight_RN.shape):
-        yield weight_RN[block].astype(float)
+        yield weight_RN[block].astype(float, copy=False)
 
 
 class Draws(NamedTuple):
