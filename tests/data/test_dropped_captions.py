@@ -102,6 +102,19 @@ def test_data_sets_count_empty_references(
     assert not capsys.readouterr().err
 
 
+def test_a_rejected_caption_may_be_a_file_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Spam in VizWiz; it is not used, so that it is no reason to refuse the picture or the file."""
+    draw(tmp_path / "a.png")
+    spam = {"image_id": 1, "caption": "IMG_0012.jpg", "is_rejected": True}
+    notes = [spam, {"image_id": 1, "caption": "a can", "is_rejected": False}]
+    (tmp_path / "t.json").write_text(json.dumps({"images": [{"id": 1, "file_name": "a.png"}], "annotations": notes}))
+    record = {"image": "a.png", "captions": ["IMG_0012.jpg", "a can"], "is_rejected": [1, 0]}
+    (tmp_path / "t.jsonl").write_text(json.dumps(record))
+    for spec in (f"coco:{tmp_path / 't.json'}", str(tmp_path / "t.jsonl")):
+        assert [item.references for item in open_data(spec)] == [("a can",)]
+        assert "ignoring 1 captions, as VizWiz does (is_rejected: 1)" in capsys.readouterr().err
+
+
 def test_empty_text_files_beside_pictures_count(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("a.png", "b.png", "c.png"):
         draw(tmp_path / name)

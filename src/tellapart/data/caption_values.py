@@ -191,10 +191,11 @@ def clean_captions(captions: Any, where: str, record: Mapping[str, Any] | None =
     Drops empty captions and those that a VizWiz flag in ``record`` excludes, and counts them in
     `tellapart.data.dropped`. Raises a `UsageError` whose message begins with ``where``.
     """
+    found = with_flags(caption_texts(captions, where), record or {}, where)
+    if error := next((text.error for text in found if text.error and not text.flag), None):
+        raise error
     texts = []
-    for text, error, flag in with_flags(caption_texts(captions, where), record or {}, where):
-        if error:
-            raise error
+    for text, _, flag in found:
         line = clean_line(text)
         if reason := flag or ("" if has_text(line) else EMPTY):
             drop(reason, where)
