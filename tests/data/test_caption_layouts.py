@@ -14,7 +14,7 @@ from real_data import DATA
 
 from tellapart.data import open_data
 from tellapart.data.caption_files import read_caption_file, read_reference_file
-from tellapart.data.caption_matching import CaptionFile, KnownIds, match_captions
+from tellapart.data.caption_matching import CaptionFile, KnownIds, match_captions, match_ids
 from tellapart.data.sidecars import is_prose, lines_in
 from tellapart.errors import UsageError
 from tellapart.evaluation.options import EvalOptions
@@ -385,6 +385,16 @@ def test_lines_are_not_those_of_data_whose_ids_are_numbers() -> None:
         match_captions(CaptionFile("c.txt", {"1": ["a"], "2": ["b"], "3": ["c"]}, numbered=True), known, "c")
     with_ids = CaptionFile("c.jsonl", {"1": ["a"], "2": ["b"], "3": ["c"]})
     assert match_captions(with_ids, known, "c").how is None
+
+
+def test_several_records_of_one_picture_end_the_search() -> None:
+    """A looser comparison is not tried once as many records match as there are pictures."""
+    files = dict.fromkeys("123", "x/a.jpg") | dict.fromkeys("45", "b.png")
+    file = CaptionFile("c.jsonl", {id_: [f"text {id_}"] for id_ in files}, files)
+    matched = match_captions(file, KnownIds("the data", ["x/a.jpg", "z/b.jpg"]), "c")
+    assert matched.texts == {"x/a.jpg": ["text 1", "text 2", "text 3"], "4": ["text 4"], "5": ["text 5"]}
+    _, how = match_ids(["a.jpg", "a.jpg", "b.jpg"], KnownIds("the data", ["a", "b", "c"]), "c")
+    assert how is not None and "matched 2 of 2 captions" in how  # an id that is named twice counts once
 
 
 def test_references_of_textcaps_and_of_docci(tmp_path: Path) -> None:

@@ -110,7 +110,7 @@ def match_ids(ids: Iterable[str], known: KnownIds, name: str) -> tuple[dict[str,
 
     Returns a mapping from given to known ids, without unmatched ids, and how ids were matched (None: identical).
     """
-    return _match(KnownIds(name, list(ids)), known)
+    return _match(KnownIds(name, list(dict.fromkeys(ids))), known)
 
 
 def _match(own: KnownIds, known: KnownIds) -> tuple[dict[str, str], str | None]:
@@ -122,7 +122,7 @@ def _match(own: KnownIds, known: KnownIds) -> tuple[dict[str, str], str | None]:
     ids, how = set(known.ids), None
     best = {key: key for key in own.ids if key in ids}
     for (way, compare), own_files, known_files in product(MATCH_LEVELS, _names(own), _names(known)):
-        if len(best) == min(len(own.ids), len(ids)):
+        if len(best) >= min(len(own.ids), len(ids)):  # more, if several records describe one picture
             break
         known_key = _unambiguous((compare(known_files.get(id_, id_)), id_) for id_ in known.ids)
         keys = {id_: compare(own_files.get(id_, id_)) for id_ in own.ids}
