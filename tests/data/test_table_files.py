@@ -1,5 +1,6 @@
 """Parquet and Hugging Face data sets, written by their own libraries."""
 
+import pickle
 import sys
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ import pytest
 from reader_help import all_of, draw, ids, png, wrong
 
 from tellapart.data import open_data
+from tellapart.data.field_rows import read_rows
 from tellapart.errors import MissingExtra, PictureError
 
 COLOURS = ["red", "blue", "green", "white", "black"]
@@ -15,6 +17,17 @@ COLOURS = ["red", "blue", "green", "white", "black"]
 
 def pixel(dataset: Any, number: int) -> Any:
     return dataset[number].picture.image().getpixel((0, 0))
+
+
+def sent(value: Any) -> Any:
+    """Returns what another process receives, as a `DataLoader` with workers sends it."""
+    return pickle.loads(pickle.dumps(value))
+
+
+def test_null_is_no_record(tmp_path: Path) -> None:
+    for name, text in (("p.json", '[{"a": "x"}, null, {"a": "y"}]'), ("p.jsonl", '{"a": "x"}\n\nnull\n{"a": "y"}\n')):
+        (tmp_path / name).write_text(text)
+        assert [record for _, record in read_rows(tmp_path / name)] == [{"a": "x"}, {"a": "y"}]
 
 
 def test_without_the_extra_one_line_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,6 +135,15 @@ class TestParquet:
         cursor = parquet.cursor(tmp_path / "a.parquet", ("n",), 2)
         assert [cursor[n]["n"] for n in (8, 1, 5, 4, 0, 7)] == [8, 1, 5, 4, 0, 7]
 
+    def test_items_can_be_sent_to_other_processes(self, tmp_path: Path) -> None:
+        import pyarrow
+        import pyarrow.parquet
+
+        pyarrow.parquet.write_table(pyarrow.table({"image": [png(c) for c in COLOURS]}), tmp_path / "p.parquet")
+        dataset = open_data(str(tmp_path / "p.parquet"))
+        assert [item.picture.key() for item in sent(dataset)] == [item.picture.key() for item in dataset]
+        assert sent(dataset[1]).picture.key() == dataset[1].picture.key()
+
 
 @pytest.mark.long
 class TestHuggingFace:
@@ -145,6 +167,7 @@ class TestHuggingFace:
         assert ids(open_data(f"hf:{tmp_path}/saved?split=val,test")) == ["validation/0", "test/0"]
         assert "did you mean 'train'?" in wrong(f"hf:{tmp_path}/saved?split=trian")
         assert "no column 'alt'; available columns: image, caption" in wrong(f"hf:{tmp_path}/saved?captions=alt")
+        assert [item.picture.key() for item in sent(dataset)] == [item.picture.key() for item in dataset]
         (tmp_path / "white.png").write_bytes(png("white"))
         assert dataset[3].picture.key() == open_data(f"{tmp_path}/white.png")[0].picture.key()
 

@@ -16,7 +16,7 @@ def read_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yields the position of each record and all its fields except the bytes of pictures.
 
     Reads JSON lines, a JSON list of records, an object of records by id, tables with a header and Parquet.
-    Raises `UsageError` for any other file.
+    Skips null. Raises `UsageError` for any other file.
     """
     suffix = plain_suffix(path)
     text = "" if suffix in EXCEL_SUFFIXES + PARQUET_SUFFIXES else read_nonempty(path)
@@ -32,6 +32,8 @@ def read_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         values = values if isinstance(values, list) else [values]
         rows = ((f"{path}, record {number}", value) for number, value in enumerate(values, 1))
     for where, value in rows:
+        if value is None:
+            continue
         if not isinstance(value, dict):
             raise UsageError(f"{where}: expected an object of fields, got a {type(value).__name__}")
         yield where, value

@@ -61,26 +61,27 @@ NAMINGS: tuple[Naming, ...] = (  # in case of a tie, the first one is used
     lambda url, row: Path(url_file_name(url)).stem,
     lambda url, row: str(row),
 )
+LAST_PART = len(NAMINGS) - 2  # the default: the file name in the URL
 
 
 class PictureFiles:
     """Files in a folder, found by the paths or URLs in the rows of a table."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder, self._naming = folder, NAMINGS[-2]
+        self._folder, self._scheme = folder, LAST_PART
 
     def learn(self, values: Iterable[tuple[Any, int]]) -> None:
         """Chooses the naming scheme that finds the most files for the first rows, given as (value, row number from
         0). Values other than URLs are ignored.
         """
-        hits: Counter[Naming] = Counter()
+        hits: Counter[int] = Counter()
         for value, row in islice(values, MOST_ROWS):
             for url in value if isinstance(value, list) else [value]:
                 if isinstance(url, str) and "://" in url[:12]:
-                    hits.update(naming for naming in NAMINGS if self._find(naming, url, row))
+                    hits.update(scheme for scheme, naming in enumerate(NAMINGS) if self._find(naming, url, row))
             if max(hits.values(), default=0) >= ENOUGH_HITS:
                 break
-        self._naming = max(NAMINGS, key=lambda naming: hits[naming]) if hits else self._naming
+        self._scheme = max(range(len(NAMINGS)), key=lambda scheme: hits[scheme]) if hits else self._scheme
 
     def picture(self, value: Any, row: int, where: str) -> tuple[FilePicture, str]:
         """Returns the picture for a path or URL, and its default id. ``row``: the row number, counting from 0."""
@@ -91,8 +92,9 @@ class PictureFiles:
         value = value.strip()
         if not is_url:
             return picture_in(self._folder, value), value
-        path = self._find(self._naming, value, row) or self._folder / (
-            self._naming(value, row) + (Path(url_file_name(value)).suffix or GUESSED_SUFFIXES[0])
+        naming = NAMINGS[self._scheme]
+        path = self._find(naming, value, row) or self._folder / (
+            naming(value, row) + (Path(url_file_name(value)).suffix or GUESSED_SUFFIXES[0])
         )
         return picture_file(path), path.relative_to(self._folder).as_posix()
 

@@ -66,6 +66,10 @@ class SavedRows(BatchedRows):
         super().__init__(len(rows))
         self._table, self._columns, self._size = rows.with_format("arrow").select_columns(columns), columns, size
 
+    def __reduce__(self) -> tuple[type[SavedRows], tuple[Any, list[str], int]]:
+        """Returns what pickle needs to create the rows in another process, without the lock and the current batch."""
+        return type(self), (self._table, self._columns, self._size)
+
     def _batch(self, number: int) -> tuple[int, list[dict[str, Any]]]:
         if not self._columns:
             return number, [{}]
