@@ -147,6 +147,28 @@ def test_all_is_kept_and_undo_restores_every_text(cli: Cli, photos: Path, more: 
     assert texts_in(photos)["exiftool"] == texts["exiftool"]
 
 
+def test_one_language_changes_nothing_else() -> None:
+    """The order of the languages stays; a list without languages gets no second one; a doubled property goes whole."""
+    rdf, name = "http://www.w3.org/1999/02/22-rdf-syntax-ns#", "Iptc4xmpCore:AltTextAccessibility"
+
+    def packet(*lists: str) -> str:
+        own = "".join(f"<{name}>{one}</{name}>" for one in lists)
+        names = f'xmlns:rdf="{rdf}" xmlns:Iptc4xmpCore="http://iptc.org/std/Iptc4xmpCore/1.0/xmlns/"'
+        described = f'<rdf:RDF {names}><rdf:Description rdf:about="">{own}</rdf:Description></rdf:RDF>'
+        return f'<x:xmpmeta xmlns:x="adobe:ns:meta/">{described}</x:xmpmeta>'
+
+    def alt(**texts: str) -> str:
+        lines = (f'<rdf:li xml:lang="{language.replace("_", "-")}">{text}</rdf:li>' for language, text in texts.items())
+        return f"<rdf:Alt>{''.join(lines)}</rdf:Alt>"
+
+    changed = xmp.with_languages(packet(alt(x_default="a", de="b", fr="c")), {(xmp.ALT, "de"): "new"}, "a.xmp")
+    assert [text for _, text in xmp.languages_of(changed, "a.xmp").items()] == ["a", "new", "c"]
+    listed = packet("<rdf:Seq><rdf:li>one</rdf:li></rdf:Seq>")
+    assert "rdf:Alt" not in xmp.with_languages(listed, {(xmp.ALT, xmp.DEFAULT): None}, "a.xmp")
+    doubled = packet(alt(x_default="a"), alt(x_default="b"))
+    assert not xmp.languages_of(xmp.with_languages(doubled, {(xmp.ALT, xmp.DEFAULT): None}, "a.xmp"), "a.xmp")
+
+
 def test_the_sidecar_of_one_program_does_not_replace_that_of_another(cli: Cli, photos: Path) -> None:
     """``bare.xmp`` has ratings, ``bare.jpg.xmp`` an alt text."""
     (photos / "bare.xmp").write_text(DARKTABLE, encoding="utf-8")

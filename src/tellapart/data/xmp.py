@@ -92,20 +92,26 @@ def _child(parent: ElementTree.Element, name: str) -> ElementTree.Element:
 
 def _set_text(home: ElementTree.Element, name: str, language: str, text: str | None) -> None:
     """Sets a description's text of a property in one language, or removes it, and a property without texts."""
+    for own in home.findall(name) if text is None else ():
+        for listed in own.findall(_ALTERNATIVES):
+            for line in [line for line in listed if line.get(_LANG) == language]:
+                listed.remove(line)
+        if own.find(f".//{_LINE}") is None:
+            home.remove(own)
+    if text is None:
+        return
     own = _child(home, name)
-    if text is not None:
-        own.text = None
-        for each in [each for each in own if isinstance(each.tag, str) and each.tag != _ALTERNATIVES]:
-            own.remove(each)  # rdf:Seq and rdf:Bag have no languages
+    own.text = None
+    for each in [each for each in own if isinstance(each.tag, str) and each.tag != _ALTERNATIVES]:
+        own.remove(each)  # rdf:Seq and rdf:Bag have no languages
     listed = _child(own, _ALTERNATIVES)
-    for line in [line for line in listed if line.get(_LANG) == language]:
+    same = [line for line in listed if line.get(_LANG) == language]
+    for line in same[1:]:
         listed.remove(line)
-    if text is not None:
-        line = ElementTree.Element(_LINE, {_LANG: language})
-        line.text = _NOT_IN_XML.sub("\ufffd", text)
-        listed.insert(0 if language == DEFAULT else len(listed), line)
-    elif own.find(f".//{_LINE}") is None:
-        home.remove(own)
+    if not same:
+        same = [ElementTree.Element(_LINE, {_LANG: language})]
+        listed.insert(0 if language == DEFAULT else len(listed), same[0])
+    same[0].text = _NOT_IN_XML.sub("\ufffd", text)
 
 
 def languages_of(packet: str, where: str) -> dict[tuple[str, str], str]:
