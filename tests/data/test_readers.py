@@ -126,6 +126,16 @@ def test_a_caption_file_beside_a_text_file_is_named(tmp_path: Path, capsys: pyte
         assert list(read()) == ["dog, grass"] and told in capsys.readouterr().err.replace("\n", " ")
 
 
+def test_a_caption_file_beside_a_longer_text_file_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    draw(tmp_path / "a.jpg")
+    (tmp_path / "a.jpg.txt").write_text("a dog\n")
+    (tmp_path / "a.caption").write_text("a cat\n")
+    for read in (lambda: open_data(str(tmp_path))[0].references, lambda: read_references(tmp_path)["a.jpg"]):
+        assert list(read()) == ["a dog"]
+        told = capsys.readouterr().err.replace("\n", " ")
+        assert ".caption files whose pictures also have a .txt: a.caption" in told and "without a picture" not in told
+
+
 def test_a_text_file_beside_no_picture_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A picture that was removed from a folder for fine-tuning; a folder's notes where no picture has text are not."""
     draw(tmp_path / "a.png")

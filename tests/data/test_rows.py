@@ -111,6 +111,7 @@ def test_several_files(tmp_path: Path) -> None:
     assert [path.name for path in expand_pattern(tmp_path / "{t,s-{1..2}}.tar")] != []
     assert [path.name for path in expand_pattern(tmp_path / "{t,u}.tar")] == ["t.tar", "u.tar"]
     assert "no matching files" in wrong(f"webdataset:{tmp_path}/q-*.tar")
+    assert "no matching files" in wrong(f"webdataset:{tmp_path}/{{1..999999999999}}-{{3..1}}.tar")  # at once
 
 
 # -- csv

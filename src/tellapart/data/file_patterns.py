@@ -53,7 +53,10 @@ def expand_pattern(pattern: Path) -> list[Path]:
 
 def expand_braces(text: str) -> list[str]:
     """Expands ``a{1..3}`` to a1, a2, a3, and ``{a,b}`` to a, b. Raises `UsageError` beyond `MOST_FILES` names."""
-    found = list(islice(_expand(text), MOST_FILES + 1)) if len(_BRACES.findall(text)) <= MOST_BRACES else None
+    pairs = _BRACES.findall(text)
+    if any(first and int(first) > int(last) for first, last, _ in pairs):
+        return []  # an empty range, which would never end inside a long one
+    found = list(islice(_expand(text), MOST_FILES + 1)) if len(pairs) <= MOST_BRACES else None
     if found is None or len(found) > MOST_FILES:
         raise UsageError(f"{text} matches more than {MOST_FILES:,} files; use * instead")
     return found

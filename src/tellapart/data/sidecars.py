@@ -9,6 +9,7 @@ import unicodedata
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
+from tellapart.data.file_names import is_file_name
 from tellapart.data.file_patterns import natural_key
 from tellapart.utils.listed_names import few
 from tellapart.utils.messages import say
@@ -46,6 +47,7 @@ def say_ignored(folder: Path, texts: Iterable[str], chosen: Collection[str]) -> 
     """
     others = sorted({*texts} - {*chosen}, key=natural_key)
     stems = {posixpath.splitext(name)[0] for name in chosen}
+    stems |= {posixpath.splitext(stem)[0] for stem in stems if is_file_name(stem)}  # a.jpg.txt belongs to a.jpg
     unread = [text for text in others if posixpath.splitext(text)[0] not in stems]
     if unread := unread if chosen else without_foreign(unread):
         say(f"{folder}: ignored {len(unread):,} text files without a picture of the same name: {few(unread)}")
