@@ -276,6 +276,9 @@ def test_a_parquet_file_a_folder_of_texts_and_a_folder_with_metadata(photos: Pat
     pyarrow = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
     pictures = [{"bytes": b"x" * 100, "path": file} for file in FILES]
+    parquet.write_table(pyarrow.table({"image": pictures, "words": TEXTS}), tmp_path / "d.parquet")
+    with pytest.raises(UsageError, match="no caption column; available columns: image, words"):
+        read_caption_file(tmp_path / "d.parquet")
     parquet.write_table(pyarrow.table({"image": pictures, "text": TEXTS}), tmp_path / "c.parquet")
     texts = tmp_path / "texts"
     texts.mkdir()

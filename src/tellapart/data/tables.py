@@ -135,7 +135,9 @@ def _parquet_rows(path: Path, names: Sequence[str]) -> Iterator[dict[str, Any]]:
         with pyarrow.parquet.ParquetFile(path) as file:
             schema = file.schema_arrow
             columns = schema.names
-            if names and (texts := text_keys(names, columns)):
+            if names:
+                if not (texts := text_keys(names, columns)) and MAY_LACK not in names:
+                    raise UsageError(f"{path}: no caption column; available columns: {', '.join(columns)}")
                 flags = [find_key((flag,), columns) for flag in VIZWIZ_FLAGS]
                 columns = [*texts, *filter(None, (find_key(ID_KEYS, columns), picture_key(columns), *flags))]
             fields = []
