@@ -237,3 +237,6 @@ def test_the_first_curves_are_loss_reward_and_recall_or_else_the_validation_loss
     assert [c.title for c in rest] == ["learning_rate", "Validation R@1 among 100 consecutive pictures"]
     log = log_of(run, {"step": 1, "loss": 3.0}, {"event": "validation", "step": 1, "loss": 2.5, "best": True})
     assert [c.title for c in charts(log)[0]] == ["Loss", "Validation loss"]
+    values = {"recall@1.random32": 50.0, "recall@1.lookalike": 40.0, "my_metric": 1.0}  # of only 32 pictures
+    rest = charts(log_of(run, {"event": "validation", "step": 1, **values}))[1]
+    assert [c.title for c in rest] == ["Validation R@1 among 32 consecutive pictures", "Validation my metric"]
