@@ -49,6 +49,14 @@ def test_the_headline_says_what_rose_by_how_much_and_what_it_cost(run: Path) -> 
     assert below.text == "+26.8, 95% interval +22.4 to +31.3, p < 0.001; n = 500, 10 candidates, chance 10.0"
 
 
+def test_results_without_descriptions_are_shown_with_those_of_the_built_in_metrics(run: Path) -> None:
+    page = build_report([run]).read_text(encoding="utf-8")
+    bare = json.loads((run / "results.json").read_text())
+    del bare["metrics"]  # as in files that other programs wrote
+    write(run / "results.json", bare)
+    assert build_report([run]).read_text(encoding="utf-8") == page
+
+
 def test_sets_and_numbers_are_folded_below_the_highlights_and_runs_below_their_comparison(run: Path) -> None:
     root = read_page(build_report([run]))
     assert len(root.all("details", class_="set")) == 6 and len(root.all("article", class_="tell")) == 3

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from tellapart.metrics.registry import METRICS
-from tellapart.metrics.result_keys import parse_key
 from tellapart.report.plot import Plot, PlotFrame, padded, value_text
 from tellapart.report.shown_metric import describe
 from tellapart.report.training_log import TrainingLog
@@ -113,18 +110,10 @@ def charts(log: TrainingLog) -> tuple[list[Chart], list[Chart]]:
     recalls = sorted((key for key in log.validation if key.startswith("recall@1")), key=lambda key: key.count("random"))
     leading = recalls[:1] or [key for key in ("loss",) if key in log.validation]
     validation = {
-        key: Chart(f"Validation {_label(key)}", series, log.best_step if log.best_step in series else None)
+        key: Chart(f"Validation {describe(key).name}", series, log.best_step if log.best_step in series else None)
         for key, series in log.validation.items()
     }
     first = [Chart(key.capitalize(), log.training[key]) for key in _FIRST if key in log.training]
     first += [validation.pop(key) for key in leading]
     rest = [Chart(key, series) for key, series in log.training.items() if key not in _FIRST]
     return first, [*rest, *validation.values()]
-
-
-def _label(key: str) -> str:
-    """Returns the label of a validation key. The random pool contains fewer than 100 pictures if validation does."""
-    size = re.search(r"(?<=\.random)\d+$", key)
-    metric = METRICS.builtin().get(key[: size.start()] + "100" if size else key)
-    name = describe(key, info=metric and metric.info(parse_key(key).candidates)).name
-    return name.replace(" 100 ", f" {size[0]} ") if size else name

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tellapart.metrics.intervals import Interval
 from tellapart.metrics.metric_info import GROUPS, OTHER, Candidates, MetricInfo
+from tellapart.metrics.registry import METRICS
 from tellapart.metrics.result_keys import parse_key
 from tellapart.metrics.results import Results
 
@@ -50,15 +52,31 @@ class ShownMetric:
 def describe(key: str, candidates: Candidates | None = None, info: MetricInfo | None = None) -> ShownMetric:
     """Returns the metric for a key such as ``recall@1.random100@held-out``.
 
-    info: the metric's description in the results. If it is None, the key becomes the name.
+    info: the metric's description in the results. Default: that of the built-in metric, or else the key as the name.
     candidates: the candidates among which the scorer chooses. Default: those that the key names.
     """
     parsed = parse_key(key)
-    info = info or MetricInfo(label=parsed.base.replace("_", " "))
+    info = info or _built_in(key, candidates)
     direction = {"higher": 1, "lower": -1}.get(info.direction or "", 0)
     group = info.group if info.group in GROUPS else OTHER
     candidates = candidates or parsed.candidates
     return ShownMetric(key, info.label, info.help, direction, group, parsed.scorer, candidates, info.digits)
+
+
+def _built_in(key: str, candidates: Candidates | None) -> MetricInfo:
+    """Returns a built-in metric's description, for example for a key of a validation log. The random pool contains
+    fewer than 100 pictures if the data do.
+    """
+    parsed = parse_key(key)
+    size = re.search(r"(?<=\.random)\d+$", parsed.base)
+    metric = METRICS.builtin().get(parsed.base[: size.start()] + "100" if size else parsed.base)
+    if metric is None:
+        return MetricInfo(label=parsed.base.replace("_", " "))
+    info = metric.info(candidates or parsed.candidates, parsed.scorer)
+    if size is None:
+        return info
+    label, help = (text.replace(" 100 ", f" {size[0]} ") for text in (info.label, info.help))
+    return replace(info, label=label, help=help)
 
 
 def metric_of(results: Results, key: str) -> ShownMetric:
