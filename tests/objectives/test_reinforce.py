@@ -378,13 +378,15 @@ def test_the_entropy_of_a_caption_is_the_sum_over_its_steps_and_its_gradient_by_
         assert logits_RTV.grad[0, 1:].abs().max() == 0  # padding
 
 
-def test_the_state_is_the_baselines() -> None:
+def test_the_state_is_the_baselines_and_an_older_one_is_read() -> None:
     first, second = RunningMean(), RunningMean()
     terms = [RewardTerm(lambda r, b: torch.zeros(2, 1), kept) for kept in (first, second)]
     objective = reinforce([terms[0], RewardTerm(terms[0].reward, no_baseline), terms[1]], Decoding())
     objective.load_state_dict({"baselines": [{"mean": 1.0, "count": 2}, {"mean": 5.0, "count": 3}]})
     assert (first.mean, second.mean) == (1.0, 5.0)
     assert objective.state_dict() == {"baselines": [{"mean": 1.0, "count": 2}, {"mean": 5.0, "count": 3}]}
+    reinforce([terms[0]], Decoding()).load_state_dict({"mean": -3.0, "count": 7})
+    assert (first.mean, first.count) == (-3.0, 7)
 
 
 class TestMle:

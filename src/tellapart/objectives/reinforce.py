@@ -384,7 +384,9 @@ class Reinforce:
         return {"baselines": states} if states else {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        for baseline, each in zip(self._stateful_baselines(), state.get("baselines", []), strict=True):
+        # Checkpoints written before there were multiple rewards contain only the state of the single baseline.
+        states = state.get("baselines", [state] if state else [])
+        for baseline, each in zip(self._stateful_baselines(), states, strict=True):
             baseline.load_state_dict(each)
 
     def _stateful_baselines(self) -> list[Any]:
