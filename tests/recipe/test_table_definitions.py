@@ -13,6 +13,7 @@ from command_line import Cli
 from tellapart.cli.entry import whole_app
 from tellapart.errors import UsageError
 from tellapart.recipe.paper_tables import PAPERS, PaperTable, find_tables, read_paper
+from tellapart.recipe.table_figures import figures
 from tellapart.recipe.table_plan import Given, make_plan, recipe_of
 
 PAPER_TEXTS = Path(__file__).parents[3] / "shared" / "papers"
@@ -168,6 +169,19 @@ def test_systems_of_their_own_have_files_and_runs_of_their_own(tmp_path: Path) -
         assert until.endswith(f"--set validation.until={tmp_path}/runs/paper2-{kind}-sr-v")
     trained = [line for line in commands["2:8"] if f"--out {tmp_path}/runs/paper3-discritune-concap" in line]
     assert trained and not plans["2:8"].missing()
+
+
+def test_a_setting_of_a_captioner_that_the_user_brings_is_an_empty_cell(tmp_path: Path) -> None:
+    ((paper, table),) = find_tables(["2:12"])
+    own = Given(captioners={"coco-cider": "RUN"})
+    assert figures(make_plan(paper, table, tmp_path, ["coco-cider"]))
+    assert figures(make_plan(paper, table, tmp_path, ["coco-cider"], own)) == {}
+
+
+def test_settings_are_not_checked_for_rows_that_cannot_run(tmp_path: Path) -> None:
+    ((paper, table),) = find_tables(["3:10"])
+    plan = make_plan(paper, table, tmp_path, (), Given(settings=("objective.beta=0.2",)))
+    assert plan.missing() and plan.commands() == []
 
 
 def test_tables_are_named_by_paper_and_number() -> None:

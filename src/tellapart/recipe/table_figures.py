@@ -44,7 +44,8 @@ def figures(plan: Plan, study: Mapping[str, Mapping[str, float]] | None = None) 
 def _value(plan: Plan, row: Row, column: Column, test: str, study: Mapping[str, Mapping[str, float]]) -> Value:
     """Returns the value of a cell that ``eval`` does not measure, or "" if there is none yet."""
     if column.setting:
-        return product_of(recipe_of(plan.source(row.system).steps[-1]), column.setting)
+        steps = plan.source(row.system).steps  # none if the user brings the captioner
+        return product_of(recipe_of(steps[-1]), column.setting) if steps else ""
     if column.log:
         return logged(plan.run_of(row.system), column.log)
     if column.study:

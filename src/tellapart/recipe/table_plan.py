@@ -157,7 +157,7 @@ class Plan:
         for setting in (*settings, *self.given.settings):
             words += ["--set", setting]
         step = Step((*words, *source.code), self.run_of(name) / "results.json", definition)
-        if recipe_of(step).data.test is None:  # e.g. instructions; such a run has no results
+        if not source.lacking and recipe_of(step).data.test is None:  # e.g. instructions; such a run has no results
             step = replace(step, out=self.run_of(name) / "model" / "config.json")
         return source._replace(model=str(self.run_of(name)), steps=(*steps, step))
 
