@@ -19,6 +19,7 @@ from tellapart.captioners.kv_cache import no_cache_reason
 from tellapart.captioners.teacher_forcing import length_groups
 from tellapart.errors import TellapartError, UsageError
 from tellapart.models.decoding import Decoding
+from tellapart.models.digests import settings_of
 from tellapart.models.grid_resnet import grid_resnet_config
 
 
@@ -51,6 +52,8 @@ def test_saved_and_loaded_it_gives_the_same_scores(visual: str, mapper: str, tmp
     pixels, tokens = torch.rand(2, 3, 32, 32), torch.tensor([[5, 6, 2], [7, 2, 0]])
     assert torch.equal(model(pixels, tokens), again(pixels, tokens))
     assert model(pixels, tokens).shape == (2, 3, 50)
+    assert settings_of(model) == settings_of(again)
+    assert "feature_size" not in settings_of(model)  # it was not written before, and captions started then go on
 
 
 def test_the_mapper_has_the_sizes_of_paper_three() -> None:

@@ -116,12 +116,15 @@ def test_greedy_and_samples_by_steps(name: str) -> None:
     assert float((share - expected).abs().max()) < 0.04
 
 
-def test_what_makes_no_captioner_is_one_line(name: str) -> None:
+def test_what_makes_no_captioner_is_one_line(name: str, tmp_path: Path) -> None:
+    code = (tmp_path / "my_captioner.py").read_text(encoding="utf-8")
+    (tmp_path / "my_captioner.py").write_text(code.replace("def encode", "def look"), encoding="utf-8")
     for bad, told in (
         ("collections:OrderedDict", "returned a OrderedDict; expected a tellapart"),
         ("my_captioner:build", "module my_captioner has no attribute 'build'"),
         ("no_such_module:make", "no module named 'no_such_module'"),
         (f"{name}&depth=3", "unexpected keyword argument 'depth'"),
+        (name, "Can't instantiate abstract class MyCaptioner with abstract method encode"),
     ):
         with pytest.raises(UsageError, match=told) as caught:
             load_captioner(bad)

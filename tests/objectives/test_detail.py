@@ -247,6 +247,7 @@ def test_a_trained_captioner_is_asked_for_detail(
             (f"{model}?detail=0", pictures),
             f"{model} was not trained with levels of detail; remove ?detail=, or train a",
         ),
+        ((f"{out}?detial=1", pictures), "unknown option 'detial=1'; did you mean 'detail'?"),
         ((f"{out}?detail=2", pictures), "detail is 2; expected a number from 0 (least detail) to 1 (most detail)"),
         ((f"{out}?detail=much", pictures), "detail must be a number; got 'much'"),
         (("openai:m@http://127.0.0.1:9/v1?detail=0", pictures), "openai:m: unknown setting 'detail'"),

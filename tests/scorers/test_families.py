@@ -105,6 +105,8 @@ def test_padding_goes_to_the_side_that_the_tokenizer_says(tmp_path: Path) -> Non
     left, valid = scorer.pad([[1, 5, 6, 3], [1, 7, 3]])
     assert right[1].tolist() == [1, 7, 3] + [0] * 13 and left[1].tolist() == [0] * 13 + [1, 7, 3]
     assert left[0, -4:].tolist() == [1, 5, 6, 3] and valid.sum(1).tolist() == [4, 3] and valid[1, -3:].all()
+    full, _ = scorer.pad([list(range(1, 17)), [1, 7, 3]])  # the window is 16 tokens
+    assert full[0].tolist() == list(range(1, 17)) and full[1].tolist() == left[1].tolist()
 
 
 @pytest.mark.long

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -40,7 +41,7 @@ from tellapart.utils.checksums import write_sums
 from tellapart.utils.rng import ItemSeeds
 
 
-class Captioner:
+class Captioner(ABC):
     """Generates text from pictures: ``encode(pixels) -> visual``, ``logits``, ``generate``.
 
     Captions are rows R = B·S, where the S captions for a picture are consecutive; ``visual`` has B rows. ``options``:
@@ -198,7 +199,7 @@ class Captioner:
     @staticmethod
     def reads_pictures(model: Any) -> bool:
         """Returns True if the model comes with an image processor."""
-        return getattr(model, "vision", model) is not None
+        return True
 
     @property
     def makes_features(self) -> bool:
@@ -218,10 +219,9 @@ class Captioner:
         pixels_BCHW: torch.Tensor = self.processor(images=list(images), return_tensors="pt")["pixel_values"]
         return pixels_BCHW
 
+    @abstractmethod
     def encode(self, pixels_BCHW: torch.Tensor) -> torch.Tensor:
         """Computes the vision encoder's output, B×… ."""
-        visual: torch.Tensor = self.model.encode(self.inputs(pixels_BCHW))
-        return visual
 
     def hidden(self, visual: torch.Tensor, tokens_RT: torch.Tensor, valid_RT: torch.Tensor) -> torch.Tensor:
         """Computes hidden_RTH with teacher forcing.
@@ -303,10 +303,9 @@ class Captioner:
         stop_E = torch.tensor(list(self.stop_tokens), device=rollout.tokens_RT.device)
         return (torch.isin(rollout.tokens_RT, stop_E) & rollout.valid_RT).any(1)
 
+    @abstractmethod
     def parts(self) -> dict[str, torch.nn.Module]:
         """Returns the trainable parts by name: ``vision``, ``mapper`` and ``language_model``, if they exist."""
-        names = ("vision", "mapper", "language_model")
-        return {name: part for name in names if (part := getattr(self.model, name, None)) is not None}
 
     def caption(
         self,
@@ -392,6 +391,22 @@ class Captioner:
     def _encode_frozen(self, pixels_BCHW: torch.Tensor) -> torch.Tensor:
         with in_mode(self.model, False), torch.no_grad():
             return self.encode(self.inputs(pixels_BCHW)).float()
+
+
+class PartsCaptioner(Captioner):
+    """A captioner whose model has the parts ``vision`` (or None), ``mapper`` and ``language_model``."""
+
+    @staticmethod
+    def reads_pictures(model: Any) -> bool:
+        return model.vision is not None
+
+    def encode(self, pixels_BCHW: torch.Tensor) -> torch.Tensor:
+        visual: torch.Tensor = self.model.encode(self.inputs(pixels_BCHW))
+        return visual
+
+    def parts(self) -> dict[str, torch.nn.Module]:
+        names = ("vision", "mapper", "language_model")
+        return {name: part for name in names if (part := getattr(self.model, name)) is not None}
 
 
 def apply_head(hidden: torch.Tensor, head: tuple[torch.Tensor, torch.Tensor | None]) -> torch.Tensor:

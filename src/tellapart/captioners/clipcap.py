@@ -19,7 +19,7 @@ from transformers import (
 )
 from transformers.configuration_utils import PreTrainedConfig
 
-from tellapart.captioners.captioner import Captioner, check_room, max_tokens_after
+from tellapart.captioners.captioner import PartsCaptioner, check_room, max_tokens_after
 from tellapart.captioners.kv_cache import CACHE, KVCache, explain_no_cache, no_cache_reason
 from tellapart.captioners.registry import CAPTIONERS, CaptionerEntry
 from tellapart.errors import UsageError
@@ -59,6 +59,8 @@ class ClipCapConfig(PreTrainedConfig):
         default = {"model_type": "clip_vision_model", "projection_dim": 512}
         self.vision_config = None if self.visual == FILES else config_of(self.vision_config or default)
         self.text_config = config_of(self.text_config or {"model_type": "gpt2"})
+        if self.visual != FILES:
+            del self.feature_size  # not a setting of these models; `settings_of` would otherwise change
         super().__post_init__(**kwargs)  # type: ignore[no-untyped-call]
 
     @property
@@ -212,7 +214,7 @@ class ClipCapModel(PreTrainedModel):
 REPEATED = 2048  # maximum number of prefix positions that a GPU recomputes faster than it launches a separate pass
 
 
-class ClipCap(Captioner):
+class ClipCap(PartsCaptioner):
     """`ClipCapModel` as a captioner.
 
     ``prompt`` is inserted between the picture and each caption and is not part of the caption.

@@ -18,12 +18,13 @@ def parse_options(
     known: maps each option to the parser of its value. Raises `UsageError` for unknown options and invalid values.
     """
     options: dict[str, Any] = {}
+    names = [*known, "detail"] if levels else list(known)
     for pair in filter(None, written.split("&")):
         key, equals, value = pair.partition("=")
         parse = float if key == "detail" else known.get(key)
         if parse is None or not equals:
             raise UsageError(
-                f"{name}: unknown option '{pair}'{nearest(key, known) if known else '; this captioner has no options'}"
+                f"{name}: unknown option '{pair}'{nearest(key, names) if names else '; this captioner has no options'}"
             )
         try:
             options[key] = parse(parse_value(value))

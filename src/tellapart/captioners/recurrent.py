@@ -16,7 +16,7 @@ from torch import nn
 from transformers import AutoConfig, AutoModel, PreTrainedModel
 from transformers.configuration_utils import PreTrainedConfig
 
-from tellapart.captioners.captioner import Captioner
+from tellapart.captioners.captioner import PartsCaptioner
 from tellapart.captioners.registry import CAPTIONERS, CaptionerEntry
 from tellapart.captioners.teacher_forcing import hidden_cached
 from tellapart.models.saved import load_whole
@@ -190,7 +190,7 @@ class RecurrentModel(PreTrainedModel):
         return self.mapper(visual_BPD), there_BP
 
 
-class Recurrent(Captioner):
+class Recurrent(PartsCaptioner):
     """`RecurrentModel` as a captioner. ``visual`` is B×D, or B×P×D: cells, regions, or frames of a clip."""
 
     sees_clips = True

@@ -183,10 +183,12 @@ class Scorer:
     def pad(self, rows: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor]:
         pad = self.tokenizer.pad_token_id or 0
         tokens_RT, valid_RT = pad_rows(rows, pad)
-        if self.fixed_length and (extra := self.window - tokens_RT.shape[1]) > 0:
+        if self.fixed_length:
+            extra = max(0, self.window - tokens_RT.shape[1])
             tokens_RT, valid_RT = F.pad(tokens_RT, (0, extra), value=pad), F.pad(valid_RT, (0, extra), value=False)
             if self.tokenizer.padding_side == "left":  # because the feature is taken from the last position
-                place_RT = (torch.arange(self.window) + valid_RT.sum(1, keepdim=True)) % self.window
+                places = tokens_RT.shape[1]
+                place_RT = (torch.arange(places) + valid_RT.sum(1, keepdim=True)) % places
                 tokens_RT, valid_RT = tokens_RT.gather(1, place_RT), valid_RT.gather(1, place_RT)
         return tokens_RT, valid_RT
 
