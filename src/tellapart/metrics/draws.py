@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -29,8 +29,8 @@ def random_swaps(n: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
 # Both are kept, because all metrics and systems of an evaluation share them: as bytes, unless they are few.
 
 
-def _kept_type(resamples: int, n: int) -> type:
-    return float if resamples * n <= _FEW_CELLS else np.uint8
+def _kept_type(resamples: int, n: int) -> np.dtype[Any]:
+    return np.dtype(float if resamples * n <= _FEW_CELLS else np.uint8)
 
 
 @lru_cache(maxsize=2)
