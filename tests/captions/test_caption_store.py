@@ -313,6 +313,15 @@ def test_a_layout_that_is_read_only_is_not_written(folder: Path) -> None:
         store.write({"1.jpg": Edit("y")}, "edit")
 
 
+def test_a_row_whose_text_stays_keeps_its_form(folder: Path) -> None:
+    """One of a picture's rows lists its text; changing the other row leaves it as it is."""
+    path = folder.parent / "several.jsonl"
+    path.write_text('{"id": "1.jpg", "caption": ["one"]}\n{"id": "1.jpg", "caption": "two"}\n')
+    store = CaptionStore.open(folder, path)
+    assert store.write({"1.jpg": Edit("one\nnew")}, "edit").written == ("1.jpg",)
+    assert path.read_text() == '{"id": "1.jpg", "caption": ["one"]}\n{"id": "1.jpg", "caption": "new"}\n'
+
+
 # Kills.
 
 

@@ -1,5 +1,6 @@
 """Texts that a person wrote or edited stay, and captions are those of the pictures that were decoded."""
 
+import hashlib
 import io
 import json
 import random
@@ -69,6 +70,17 @@ LORA = ("--trigger", "ohwx")
 
 
 # What a person wrote.
+
+
+def test_a_list_of_many_rows_hashes_only_the_texts_it_is_asked_about(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = {f"{number}.jpg": text_fields(f"text {number}") for number in range(1000)}
+    Provenance.open(tmp_path / "metadata.jsonl").record(rows)
+    own, hashed, sha256 = OwnFiles(), list[bytes](), hashlib.sha256
+    assert own.are_own(tmp_path / "0.jpg", ["text 999"])  # reads the log
+    monkeypatch.setattr(hashlib, "sha256", lambda data: (hashed.append(data), sha256(data))[1])
+    assert not own.are_own(tmp_path / "0.jpg", ["by hand", "twice"]) and len(hashed) <= 3
 
 
 def test_overwrite_leaves_text_files_of_people(cli: Cli, folder: Path, tmp_path: Path) -> None:

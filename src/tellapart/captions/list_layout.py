@@ -240,7 +240,9 @@ class ListFile(CaptionLayout):
         if row.raw is None and row.field in row.record:
             raise UsageError(f"{self.path}: the text of '{row.key}' is not plain text; edit the file directly")
         name = "captions" if isinstance(value, list) and row.field == "caption" and not row.line else row.field
-        record = {key: one for key, one in row.record.items() if key != row.field or key == name} | {name: value}
+        record = {key: one for key, one in row.record.items() if key != row.field or key == name}
+        if row.raw != value or name not in record:  # a list of one text stays a list
+            record[name] = value
         if row.raw != (value if isinstance(value, str) else "\n".join(value)):
             record.pop("claims", None)  # the claims describe the previous text
         if isinstance(row.record.get("structured"), dict):

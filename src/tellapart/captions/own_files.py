@@ -12,6 +12,7 @@ from tellapart.captions.journal import JournalChange
 from tellapart.captions.log_row import text_fields
 from tellapart.captions.picture_record import PictureRecord
 from tellapart.captions.provenance import Provenance
+from tellapart.captions.text_hash import text_hash
 
 
 class OwnFiles:
@@ -44,8 +45,9 @@ class OwnFiles:
                 text = path.read_text(encoding="utf-8")
                 if said <= {" ".join(part.split()) for part in (text, *text.split("\n"))}:
                     return self.is_own(path, text)
+        hashes = {text_hash(text) for text in ("\n".join(texts), *texts)}
         lists = (self._log(folder / "metadata.jsonl").rows.values() for folder in picture.parents)
-        return any(row.wrote(text) for rows in lists for row in rows for text in ("\n".join(texts), *texts))
+        return any(not hashes.isdisjoint(row.hashes) for rows in lists for row in rows)
 
     def record(
         self,

@@ -108,6 +108,8 @@ def loop(row: CheckedCaption) -> str:
     for size in range(1, min(8, len(words) // 2) + 1):
         for at in range(size, len(words) - size + 1):
             part = words[at - size : at]
+            if words[at : at + size] != part:
+                continue
             runs = (words[start : start + size] for start in range(at, len(words), size))
             times = 1 + sum(1 for _ in takewhile(part.__eq__, runs))
             if times >= (3 if size < 4 else 2):

@@ -25,7 +25,7 @@ def serve(
     host: Annotated[str | None, typer.Option(metavar="NAME:PORT")] = None,
     beams: Count = 5,
     max_tokens: Count = 30,
-    scorer: str | None = (None),
+    scorer: str | None = None,
     contrast: str | None = None,
     device: Device = "auto",
     precision: InferencePrecision = "auto",
