@@ -42,6 +42,14 @@ def test_items_are_made_on_demand_and_slices_stay_so(tmp_path: Path) -> None:
         dataset[3]
 
 
+def test_the_key_as_documented_precedes_other_spellings(tmp_path: Path) -> None:
+    draw(tmp_path / "a.png")
+    (tmp_path / "d.jsonl").write_text(
+        '{"image": "a.png", "Caption": "A DOG", "Captions": ["THE DOG"], "caption": "a dog"}'
+    )
+    assert open_data(str(tmp_path / "d.jsonl"))[0].references == ("a dog",)
+
+
 def test_index_puts_rows_of_an_id_together_whatever_their_number() -> None:
     names = [f"id{n * n % 23}" for n in range(400)]
     index, wanted = RowIndex(), dict[str, list[tuple[int, int]]]()

@@ -127,7 +127,8 @@ def _item(entry: Any, where: str, folder: Path, stored: Callable[[], PackedPictu
     split = checked_split(entry.get("split") or entry.get("set_name") or "", where)
     if "captions" in entry and "caption" in entry:
         raise UsageError(f'{where}: both "captions" and "caption" are set; remove one of them')
-    captions = clean_captions([entry[key] for key in text_keys(DATA_KEYS, entry)], where, entry)
+    keys = [key for key in ("captions", "caption") if key in entry] or text_keys(DATA_KEYS, entry)
+    captions = clean_captions([entry[key] for key in keys], where, entry)
     if is_base64(image):
         packed = stored() if stored else BytesPicture(decode_base64(image), where)
         id_ = entry.get("id", record_id(entry, where) or Path(packed.name).name)
