@@ -134,6 +134,11 @@ def test_dcscore_by_hand(tmp_path: Path, photo: FilePicture) -> None:
     # Q = 1 (dog), T = 1 (ball), O = 2
     assert (found.recalled, found.expected) == (2, 3) and found.precision == pytest.approx(2 / 3)
     assert none is not None and none.claims == 0 and none.f == 0
+    with JudgeServer(lambda text, shown: by_words(text, shown) if "Split" in text else "I cannot") as server:
+        (tmp_path / "again").mkdir()
+        judge = judge_of(server, tmp_path / "again")
+        assert dcscore_verdicts(*asked(judge, ["dog ball"], [["dog grass"]], photo)) == [None]
+    assert judge.notes()[-1] == "gpt-x abstained from 1 of 1 questions (dcscore)"
 
 
 def test_an_answer_is_asked_for_once_and_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

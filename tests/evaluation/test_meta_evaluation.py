@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -109,6 +110,13 @@ def test_composite_takes_a_rated_reference_out_of_the_references(tmp_path: Path)
     ]
 
 
+@pytest.mark.parametrize("content", [{"1.jpg": "a dog"}, [1]])
+def test_other_json_is_told_what_a_judged_file_has(tmp_path: Path, content: object) -> None:
+    (tmp_path / "captions.json").write_text(json.dumps(content))
+    with pytest.raises(UsageError, match="expected a JSON object whose values are objects, one per picture"):
+        read_judgements(tmp_path / "captions.json", "clipscore")
+
+
 def test_thumb_reads_its_references_beside_it(tmp_path: Path) -> None:
     lines = [
         {"seg_id": 74, "image": "COCO_val2014_000000000074.jpg", "hyp": hyp, "SYS": system, "human_score": score}
@@ -125,6 +133,12 @@ def test_thumb_reads_its_references_beside_it(tmp_path: Path) -> None:
     assert found.captions[1].ratings == (1.75,) and len(found.captions[0].references) == 2
     table = measure_agreement(found, ["rouge_l"])
     assert table.metrics["rouge_l"].accuracy == {ALL: 100.0}
+    # References belong to a line's segment, not to its picture.
+    (tmp_path / "mscoco_references.json").write_text(
+        "".join(json.dumps({"seg_id": number, "refs": [f"reference {number}"]}) + "\n" for number in (74, 75))
+    )
+    file.write_text("".join(json.dumps(lines[0] | {"seg_id": number}) + "\n" for number in (74, 75)))
+    assert [row.references for row in read_judgements(file).captions] == [("reference 74",), ("reference 75",)]
 
 
 def test_foil_is_a_choice_between_a_right_word_and_a_wrong_one(tmp_path: Path) -> None:
@@ -147,7 +161,8 @@ def test_foil_is_a_choice_between_a_right_word_and_a_wrong_one(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
-def test_detailcaps_has_scores_of_gpt4(tmp_path: Path, suffix: str) -> None:
+@pytest.mark.parametrize("encode", [json.dumps, dict])
+def test_detailcaps_has_scores_of_gpt4(tmp_path: Path, suffix: str, encode: Callable[[object], object]) -> None:
     records = [
         {
             "dataset": "coco",
@@ -158,7 +173,7 @@ def test_detailcaps_has_scores_of_gpt4(tmp_path: Path, suffix: str) -> None:
             "GT_Caption_Gemini15Pro": None,
             "CogVLM": "Two dogs on a lawn.",
             "LLaVA_v15": "A car.",
-            "GPT4_Eval": json.dumps({"CogVLM": 4, "LLaVA_v15": 1}) if number else None,
+            "GPT4_Eval": encode({"CogVLM": 4, "LLaVA_v15": 1}) if number else None,
         }
         for number in range(3)
     ]

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from tellapart.metrics.intervals import Interval
 from tellapart.metrics.paired_tests import Difference
 from tellapart.metrics.result_cells import format_p, places_for
+from tellapart.metrics.result_keys import parse_key
 from tellapart.metrics.results import Results
 from tellapart.report.number_text import format_number
-from tellapart.report.shown_metric import ShownMetric, arrange, describe, metric_of
+from tellapart.report.shown_metric import ShownMetric, arrange, metric_of
 
 # Reference systems. They are shown, but a run is compared with them only if there is no other system.
 YARDSTICKS = ("human", "chance", "random")
@@ -150,5 +151,5 @@ def main_metric(keys: list[str]) -> str | None:
     """Returns the headline's metric, or None if no recall was measured. Recall among look-alikes takes precedence over
     recall among random pictures.
     """
-    recalls = [key for key in keys if key.startswith("recall@1") and not describe(key).scorer]
+    recalls = [key for key in keys if key.startswith("recall@1") and not parse_key(key).scorer]
     return next((key for key in (*HEADLINE, *recalls) if key in keys), None)

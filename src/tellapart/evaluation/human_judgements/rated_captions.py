@@ -73,7 +73,12 @@ def _flickr8k_rows(
 def clipscore_json(path: Path, references: Sequence[Path]) -> Judgements:
     """Reads the CLIPScore authors' JSON, which has one rating per record. Merges records of the same caption."""
     joined: dict[tuple[str, str], tuple[tuple[str, ...], list[float]]] = {}
-    for entry in read_json(path).values():
+    entries = read_json(path)
+    if not isinstance(entries, dict) or not all(isinstance(entry, dict) for entry in entries.values()):
+        raise UsageError(
+            f"{path}: expected a JSON object whose values are objects, one per picture; otherwise, add --layout"
+        )
+    for entry in entries.values():
         own = tuple(" ".join(text.split()) for text in entry.get("ground_truth", ()))
         for judged in entry.get("human_judgement", ()):
             rating = float(judged.get("rating", math.nan))
@@ -106,16 +111,16 @@ def thumb(path: Path, references: Sequence[Path]) -> Judgements:
     beside = path.parent / "mscoco_references.json"
     if not references and beside.is_file():
         known = {str(line["seg_id"]): tuple(line["refs"]) for line in read_records(beside)}
-        texts = {str(record["image"]): known.get(str(record["seg_id"]), ()) for record in records}
-        require_texts(path, [picture for picture, own in texts.items() if not own], len(texts), "pictures")
+        texts_of = [known.get(str(record["seg_id"]), ()) for record in records]
+        missing = [str(record["image"]) for record, own in zip(records, texts_of, strict=True) if not own]
+        require_texts(path, list(dict.fromkeys(missing)), len(records), "captions")
     else:
-        pictures = dict.fromkeys(str(record["image"]) for record in records)
-        texts = references_of(pictures, references, path, (beside.name,), _NO_REFERENCES)
+        pictures = [str(record["image"]) for record in records]
+        texts = references_of(dict.fromkeys(pictures), references, path, (beside.name,), _NO_REFERENCES)
+        texts_of = [texts[picture] for picture in pictures]
     rows = [
-        RatedCaption(
-            str(own["image"]), own["hyp"], texts[str(own["image"])], (rating_of(path, own.get("human_score")),)
-        )
-        for own in records
+        RatedCaption(str(record["image"]), record["hyp"], own, (rating_of(path, record.get("human_score")),))
+        for record, own in zip(records, texts_of, strict=True)
     ]
     return Judgements("thumb", without_own_reference(rows), rule=TAKEN_OUT, judges="trained annotators")
 

@@ -17,9 +17,8 @@ def read_records(path: Path) -> Iterator[dict[str, Any]]:
     """Yields the records of a file: JSON lines, CSV with a header, or Parquet without the columns of pictures."""
     if path.suffix == ".parquet":
         table = open_parquet(path)
-        pictures = ("binary", "large_binary", "struct")
-        fields = [own for own in table.schema_arrow if not str(own.type).startswith(pictures)]
-        for batch in table.iter_batches(batch_size=256, columns=[own.name for own in fields if own.name != "binary"]):
+        fields = [own for own in table.schema_arrow if own.name != "binary" and "binary" not in str(own.type)]
+        for batch in table.iter_batches(batch_size=256, columns=[own.name for own in fields]):
             yield from batch.to_pylist()
     elif (text := text_of(path)).lstrip().startswith("{"):
         yield from (parse_json(line) for line in text.splitlines() if line.strip())

@@ -54,6 +54,8 @@ def dcscore_verdicts(context: EvalContext, slot: CaptionSlot) -> list[Verdict | 
         places = next(stated) if units and facts else []
         if flags is not None and places is not None:
             found[n] = _verdict(flags, places, len(facts))
+    judge.questions["dcscore"] += len(found)
+    judge.abstained["dcscore"] += found.count(None)
     return found
 
 
