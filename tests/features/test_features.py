@@ -95,6 +95,8 @@ def test_rows_are_read_when_asked_for_and_cannot_be_written_through(store: Featu
         np.testing.assert_array_equal(features[chosen], before[chosen])
     assert features[3].shape == (5,) and np.array_equal(np.stack(list(features)), before)
     assert (features.ndim, features.nbytes) == (2, before.nbytes) and np.asarray(features, np.float64).dtype == float
+    np.testing.assert_array_equal(features * 2 - features, before)
+    assert (features == store.features(items, counting.encoder)).all()
     features[:][:] = 0
     np.testing.assert_array_equal(store.features(items, counting.encoder), before)
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from tellapart.features.packed_rows import BF16, unpack
 
 
-class StoredRows:
+class StoredRows(NDArrayOperatorsMixin):
     """Array-like access to rows in the store by an index, a slice or an index array. Rows are read lazily.
 
     There is one copy of the rows on disk, whatever the order or subset of the pictures. Half-precision rows are read as
@@ -38,3 +39,8 @@ class StoredRows:
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return np.asarray(self[:], dtype)
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **settings: Any) -> Any:
+        """Applies an operator after loading all rows."""
+        arrays = [np.asarray(given) if isinstance(given, StoredRows) else given for given in inputs]
+        return getattr(ufunc, method)(*arrays, **settings)

@@ -111,11 +111,12 @@ class DecisionStore:
                 if current and (current.verdict, current.facets, current.note) == (verdict, chosen, note):
                     return current
                 raise Conflict(f"{reviewer} has already decided on this bag in another window", current)
-            (row,) = db.execute(
-                "INSERT INTO decisions (at, reviewer, bag, verdict, facets, note) VALUES (?, ?, ?, ?, ?, ?) "
-                f"RETURNING {COLUMNS}",
+            # RETURNING would need SQLite 3.35, which is newer than that of some systems' Python 3.11.
+            written = db.execute(
+                "INSERT INTO decisions (at, reviewer, bag, verdict, facets, note) VALUES (?, ?, ?, ?, ?, ?)",
                 (now(), reviewer, bag, verdict, json.dumps(chosen), note),
-            ).fetchall()
+            )
+            row = db.execute(f"SELECT {COLUMNS} FROM decisions WHERE id = ?", (written.lastrowid,)).fetchone()
         return _decision(row)
 
     def undo(self, reviewer: str, decision: int) -> Decision:
