@@ -273,3 +273,9 @@ def test_a_prompt_stands_before_every_caption_and_is_no_part_of_it(tiny_captione
     assert asked.max_caption_tokens == plain.max_caption_tokens - 1
     asked.save(tmp_path / "saved")
     assert load_captioner(str(tmp_path / "saved")).prompt_ids == asked.prompt_ids  # type: ignore[attr-defined]
+
+
+def test_only_models_with_features_from_files_save_their_width() -> None:
+    """Because hashes of the settings tell a resumed run whether its captioner is the same."""
+    assert "feature_size" not in config().to_dict()
+    assert ClipCapConfig(visual="files", feature_size=12).to_dict()["feature_size"] == 12
