@@ -87,7 +87,7 @@ def test_blocks_do_not_change_the_draws(monkeypatch):
     value_N = np.random.default_rng(2).random(50)
     whole = mean_interval(value_N), paired_difference(value_N, value_N[::-1])
     monkeypatch.setattr("tellapart.metrics.draws._BLOCK_CELLS", 170)
-    draws_module._bootstrap_counts.cache_clear()
+    draws_module._cached_few.cache_clear()
     parts = mean_interval(value_N), paired_difference(value_N, value_N[::-1])
     for part, all_at_once in zip(parts, whole, strict=True):
         assert astuple(part) == pytest.approx(astuple(all_at_once), abs=1e-12, nan_ok=True)

@@ -16,24 +16,40 @@ Weights = Callable[[int, int, int], Iterator[np.ndarray]]
 
 def bootstrap_weights(n: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
     """Yields, for each bootstrap resample, how often it draws each of n units, in blocks of resamples."""
-    return _floats(_bootstrap_counts(n, resamples, seed))
+    return _floats(_cached(_bootstrap_counts, n, resamples, seed))
 
 
 def random_swaps(n: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
     """Yields, for each permutation, 1 for the units whose two systems it swaps and 0 for all other units, in blocks of
     permutations.
     """
-    return _floats(_swaps(n, resamples, seed))
+    return _floats(_cached(_swaps, n, resamples, seed))
 
 
-# Both are kept, because all metrics and systems of an evaluation share them: as bytes, unless they are few.
+# Draws are kept, because all metrics and systems of an evaluation share them: as bytes, unless they are few. Systems
+# with missing values differ in the number of units, so several small draws are kept.
+
+_Draw = Callable[[int, int, int], np.ndarray]
+
+
+def _cached(draw: _Draw, n: int, resamples: int, seed: int) -> np.ndarray:
+    return (_cached_few if n * resamples <= _FEW_CELLS else _cached_many)(draw, n, resamples, seed)
+
+
+@lru_cache(maxsize=16)
+def _cached_few(draw: _Draw, n: int, resamples: int, seed: int) -> np.ndarray:
+    return draw(n, resamples, seed)
+
+
+@lru_cache(maxsize=4)
+def _cached_many(draw: _Draw, n: int, resamples: int, seed: int) -> np.ndarray:
+    return draw(n, resamples, seed)
 
 
 def _kept_type(resamples: int, n: int) -> np.dtype[Any]:
     return np.dtype(float if resamples * n <= _FEW_CELLS else np.uint8)
 
 
-@lru_cache(maxsize=2)
 def _bootstrap_counts(n: int, resamples: int, seed: int) -> np.ndarray:
     rng, count_RN = np.random.default_rng(seed), np.empty((resamples, n), _kept_type(resamples, n))
     for block in _blocks(resamples, n):
@@ -43,7 +59,6 @@ def _bootstrap_counts(n: int, resamples: int, seed: int) -> np.ndarray:
     return count_RN
 
 
-@lru_cache(maxsize=2)
 def _swaps(n: int, resamples: int, seed: int) -> np.ndarray:
     rng = np.random.default_rng([seed, 1])  # a random stream different from the bootstrap's
     swap_RN = np.empty((resamples, n), _kept_type(resamples, n))
