@@ -62,9 +62,6 @@ class ClipCapConfig(PreTrainedConfig):
         if self.visual != FILES:
             del self.feature_size  # not a setting of these models; `settings_of` would otherwise change
         super().__post_init__(**kwargs)  # type: ignore[no-untyped-call]
-        if self.visual != FILES:
-            # Not saved or hashed, so that files begun with earlier versions can be continued.
-            del self.feature_size
 
     @property
     def visual_size(self) -> int:
