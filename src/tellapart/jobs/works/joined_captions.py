@@ -76,6 +76,8 @@ def _record_merged(job: Job, out: Path, numbers: Sequence[int]) -> None:
         with TemporaryDirectory(prefix="tellapart-merge-") as part:
             if (path := job.pictures(number, Path(part))) is not None:
                 rows = [parse_json(line) for line in path.read_text(encoding="utf-8").splitlines()]
+                for row in rows:
+                    row.pop("file", None)  # from workers of earlier versions, where it is empty
                 known.record({row.pop("id"): row for row in rows})
 
 
