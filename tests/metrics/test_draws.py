@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from tellapart.metrics import bleu
-from tellapart.metrics import draws as draws_module
 from tellapart.metrics.bleu_score import bleu_of, bleu_stats
 from tellapart.metrics.corpus_scores import Measurement, Recounted, Sums, merged
 from tellapart.metrics.draws import Draws, bootstrap_weights, random_swaps
@@ -143,17 +142,9 @@ def test_blocks_of_weights_give_the_same_numbers(monkeypatch: pytest.MonkeyPatch
     values = []
     for cells in (2_000_000, 700):
         monkeypatch.setattr("tellapart.metrics.draws._BLOCK_CELLS", cells)
-        draws_module._cached_few.cache_clear()
         draws = Draws(RESAMPLES, SEED)
         drawn = Estimate(draws, statistic)
         values.append(drawn.drawn_R)
     np.testing.assert_allclose(values[0], values[1], rtol=1e-12)
     plain = np.concatenate([statistic(block) for block in bootstrap_weights(N, RESAMPLES, SEED)])
     np.testing.assert_allclose(values[1], plain, rtol=1e-12)
-
-
-def test_systems_with_different_missing_values_share_their_draws() -> None:
-    for draw in (draws_module._bootstrap_counts, draws_module._swaps):
-        first = [draws_module._cached(draw, n, RESAMPLES, SEED) for n in range(40, 46)]
-        again = [draws_module._cached(draw, n, RESAMPLES, SEED) for n in range(40, 46)]
-        assert all(a is b for a, b in zip(first, again, strict=True))

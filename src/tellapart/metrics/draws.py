@@ -2,98 +2,70 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator
-from functools import lru_cache
-from typing import Any, NamedTuple
 
 import numpy as np
 
 RESAMPLES = 1000
-_FEW_CELLS = 1 << 23
 _BLOCK_CELLS = 2_000_000  # maximum number of resampled cells in memory at once: 16 MB of indices
 Weights = Callable[[int, int, int], Iterator[np.ndarray]]
 
 
 def bootstrap_weights(n: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
-    """Yields, for each bootstrap resample, how often it draws each of n units, in blocks of resamples."""
-    return _floats(_cached(_bootstrap_counts, n, resamples, seed))
+    """Yields, for each bootstrap resample, how often it draws each of n units."""
+    rng = np.random.default_rng(seed)
+    for rows in _blocks(resamples, n):
+        item_RN = rng.integers(n, size=(rows, n)) + n * np.arange(rows)[:, None]
+        yield np.bincount(item_RN.ravel(), minlength=rows * n).reshape(rows, n).astype(float)
 
 
 def random_swaps(n: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
-    """Yields, for each permutation, 1 for the units whose two systems it swaps and 0 for all other units, in blocks of
-    permutations.
-    """
-    return _floats(_cached(_swaps, n, resamples, seed))
-
-
-# Draws are kept, because all metrics and systems of an evaluation share them: as bytes, unless they are few. Systems
-# with missing values differ in the number of units, so several small draws are kept.
-
-_Draw = Callable[[int, int, int], np.ndarray]
-
-
-def _cached(draw: _Draw, n: int, resamples: int, seed: int) -> np.ndarray:
-    return (_cached_few if n * resamples <= _FEW_CELLS else _cached_many)(draw, n, resamples, seed)
-
-
-@lru_cache(maxsize=16)
-def _cached_few(draw: _Draw, n: int, resamples: int, seed: int) -> np.ndarray:
-    return draw(n, resamples, seed)
-
-
-@lru_cache(maxsize=4)
-def _cached_many(draw: _Draw, n: int, resamples: int, seed: int) -> np.ndarray:
-    return draw(n, resamples, seed)
-
-
-def _kept_type(resamples: int, n: int) -> np.dtype[Any]:
-    return np.dtype(float if resamples * n <= _FEW_CELLS else np.uint8)
-
-
-def _bootstrap_counts(n: int, resamples: int, seed: int) -> np.ndarray:
-    rng, count_RN = np.random.default_rng(seed), np.empty((resamples, n), _kept_type(resamples, n))
-    for block in _blocks(resamples, n):
-        item_RN = rng.integers(n, size=count_RN[block].shape)
-        cell_RN = item_RN + n * np.arange(len(item_RN))[:, None]
-        count_RN[block] = np.bincount(cell_RN.ravel(), minlength=cell_RN.size).reshape(cell_RN.shape)
-    return count_RN
-
-
-def _swaps(n: int, resamples: int, seed: int) -> np.ndarray:
+    """Yields, for each permutation, 1 for the units whose two systems it swaps and 0 for all other units."""
     rng = np.random.default_rng([seed, 1])  # a random stream different from the bootstrap's
-    swap_RN = np.empty((resamples, n), _kept_type(resamples, n))
-    for block in _blocks(resamples, n):
-        swap_RN[block] = rng.integers(2, size=swap_RN[block].shape, dtype=np.int8)
-    return swap_RN
+    for rows in _blocks(resamples, n):
+        yield rng.integers(2, size=(rows, n), dtype=np.int8).astype(float)
 
 
 def disjoint_halves(n: int, resamples: int, seed: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yields pairs of disjoint halves of the items. If n is odd, one item is in neither half."""
     rng = np.random.default_rng(seed)
-    for block in _blocks(resamples, n):
-        place_RN = np.argsort(rng.random((block.stop - block.start, n)), axis=1)
+    for rows in _blocks(resamples, n):
+        place_RN = np.argsort(rng.random((rows, n)), axis=1)
         yield (place_RN < n // 2).astype(float), (place_RN >= n - n // 2).astype(float)
 
 
-def _blocks(resamples: int, n: int) -> Iterator[slice]:
+def _blocks(resamples: int, n: int) -> Iterator[int]:
     rows = max(1, _BLOCK_CELLS // n)
     for start in range(0, resamples, rows):
-        yield slice(start, min(start + rows, resamples))
+        yield min(rows, resamples - start)
 
 
-def _floats(weight_RN: np.ndarray) -> Iterator[np.ndarray]:
-    for block in _blocks(*weight_RN.shape):
-        yield weight_RN[block].astype(float, copy=False)
+class Draws:
+    """Bootstrap resamples and permutations of the units of several statistics.
 
+    Statistics with the same number of units share weights. They are summed in one matrix product, when the first of the
+    sums is needed.
+    """
 
-class Draws(NamedTuple):
-    """The number of resamples or permutations, and their seed."""
+    def __init__(self, resamples: int = RESAMPLES, seed: int = 0) -> None:
+        self.resamples, self.seed = resamples, seed
+        self._asked: dict[tuple[Weights, int], list[np.ndarray]] = defaultdict(list)
+        self._sums: dict[tuple[Weights, int], list[np.ndarray]] = defaultdict(list)
 
-    resamples: int = RESAMPLES
-    seed: int = 0
+    def ask(self, weights: Weights, stats: np.ndarray) -> Callable[[], np.ndarray]:
+        """Registers statistics, N×…. Returns a function that returns their sums in each resample, R×…."""
+        asked, number = self._asked[weights, len(stats)], len(self._asked[weights, len(stats)])
+        asked.append(stats)
+        return lambda: self._sums_of_asked(weights, len(stats))[number]
 
-    def sums(self, weights: Weights, stats: np.ndarray) -> np.ndarray:
-        """Sums statistics, N×…, in each resample or permutation. Returns R×…."""
-        stats_NC = stats.reshape(len(stats), -1)
-        sums = np.concatenate([weight_RN @ stats_NC for weight_RN in weights(len(stats), *self)])
-        return sums.reshape(-1, *stats.shape[1:])
+    def _sums_of_asked(self, weights: Weights, n: int) -> list[np.ndarray]:
+        sums = self._sums[weights, n]
+        if new := self._asked[weights, n][len(sums) :]:
+            parts = [stats.reshape(n, -1) for stats in new]
+            joined = np.concatenate(parts, axis=1)
+            sum_RC = np.concatenate([weight_RN @ joined for weight_RN in weights(n, self.resamples, self.seed)])
+            ends = np.cumsum([part.shape[1] for part in parts])
+            split = np.split(sum_RC, ends[:-1], axis=1)
+            sums += [own.reshape(-1, *stats.shape[1:]) for own, stats in zip(split, new, strict=True)]
+        return sums

@@ -47,6 +47,7 @@ class Estimate:
     def __init__(self, draws: Draws, corpus: Corpus, value_N: np.ndarray | None = None) -> None:
         self.corpus, self.value_N, self._draws = corpus, value_N, draws
         self.value = float(corpus(np.ones(len(corpus)))) if len(corpus) else math.nan
+        self._sums = draws.ask(bootstrap_weights, corpus.stats) if isinstance(corpus, Sums) else None
 
     @property
     def n(self) -> int:
@@ -59,7 +60,8 @@ class Estimate:
         """Returns the score in each resample."""
         if isinstance(self.corpus, Recounted):
             return _by_halves(self.corpus, self.value, self._draws)
-        return self.corpus.of_sums(self._draws.sums(bootstrap_weights, self.corpus.stats))
+        assert self._sums is not None
+        return self.corpus.of_sums(self._sums())
 
     @cached_property
     def left_out_N(self) -> np.ndarray | None:
@@ -164,7 +166,7 @@ def _by_halves(corpus: Recounted, value: float, draws: Draws) -> np.ndarray:
     distinct things grows with n as the count itself does (for Poisson samples of a power law, as the expected count
     does).
     """
-    halves = disjoint_halves(len(corpus), *draws)
+    halves = disjoint_halves(len(corpus), draws.resamples, draws.seed)
     a_R, b_R = (np.concatenate(side) for side in zip(*[(corpus(a), corpus(b)) for a, b in halves], strict=True))
     half = float(a_R.mean() + b_R.mean()) / 2
     drawn_R: np.ndarray = value + (a_R - b_R) * math.sqrt(value / (2 * half) if half > 0 else 0.5)

@@ -56,6 +56,9 @@ class PairedTest:
         self, draws: Draws, system: Estimate, baseline: Estimate, value_N: np.ndarray | None, bounds: Bounds
     ) -> None:
         self.system, self.baseline, self.value_N, self.bounds, self._draws = system, baseline, value_N, bounds, draws
+        if isinstance(system.corpus, Sums) and isinstance(baseline.corpus, Sums):
+            self._sides = _alike(system.corpus, baseline.corpus)
+            self._moved = draws.ask(random_swaps, self._sides[1].stats - self._sides[0].stats)
 
     def difference(self) -> Difference:
         """Returns system minus baseline. Differences below `EQUAL` become zero."""
@@ -77,8 +80,7 @@ class PairedTest:
         """Returns the difference in each permutation."""
         one, other = self.system.corpus, self.baseline.corpus
         if isinstance(one, Sums) and isinstance(other, Sums):
-            a, b = _alike(one, other)
-            moved = self._draws.sums(random_swaps, b.stats - a.stats)
+            (a, b), moved = self._sides, self._moved()
             return np.asarray(a.of_sums(a.stats.sum(0) + moved) - b.of_sums(b.stats.sum(0) - moved))
         assert isinstance(one, Recounted) and isinstance(other, Recounted)
         slots = range(math.lcm(len(one.slots), len(other.slots)))
@@ -87,7 +89,7 @@ class PairedTest:
         return np.concatenate(
             [
                 pooled(np.hstack([1 - swap_RN, swap_RN])) - pooled(np.hstack([swap_RN, 1 - swap_RN]))
-                for swap_RN in random_swaps(len(one), *self._draws)
+                for swap_RN in random_swaps(len(one), self._draws.resamples, self._draws.seed)
             ]
         )
 
