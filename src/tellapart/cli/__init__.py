@@ -1,7 +1,7 @@
 """The command line. Each module with an `app` is a command or a group of commands; `entry` runs them.
 
 Commands are thin: they read their options, call one function of the package, and show the result.
-Their help, and that of their options, comes from docstrings (`app.with_options`).
+Their help, and that of their options, comes from docstrings (`signature_options.with_options`).
 """
 
 from tellapart.utils.lazy_names import lazily
