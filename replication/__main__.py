@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tellapart.cli.app import RESEARCH, App
-from tellapart.cli.entry import app_of, run
+from tellapart.cli.entry import run
 from tellapart.cli.options import Device, Json, RecipePrecision, precision_settings
 from tellapart.cli.output import show
+from tellapart.cli.whole_app import app_of
 from tellapart.errors import UsageError, nearest
 from tellapart.utils.tables import table_of
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import typer.main
 
-from tellapart.cli.entry import whole_app
+from tellapart.cli.whole_app import whole_app
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "tellapart"
@@ -200,6 +200,6 @@ def modules_loaded_by(script: str) -> set[str]:
 
 def test_importing_is_light() -> None:
     assert not {"torch", "transformers", "numpy"} & modules_loaded_by("import tellapart")
-    script = "import tellapart.cli.entry, tellapart.metrics; tellapart.cli.entry.whole_app()"
+    script = "import tellapart.cli.whole_app, tellapart.metrics; tellapart.cli.whole_app.whole_app()"
     assert "torch" not in modules_loaded_by(script)
     assert "peft" not in modules_loaded_by("import tellapart.captioners")

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from tellapart.boost import statistics as counted
 from tellapart.boost.stage_prompts import BUILTIN
-from tellapart.cli.entry import whole_app
+from tellapart.cli.whole_app import whole_app
 from tellapart.data import open_data
 from tellapart.errors import UsageError
 from tellapart.scenes import Scenes

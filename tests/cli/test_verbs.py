@@ -18,7 +18,8 @@ from typer.testing import CliRunner
 
 import tellapart
 from tellapart.cli.app import App, VerbGroup
-from tellapart.cli.entry import GLOBAL_FLAGS, whole_app
+from tellapart.cli.entry import GLOBAL_FLAGS
+from tellapart.cli.whole_app import whole_app
 
 # Options of other programs that messages tell people to type: tar, ray, pip, accelerate, git.
 FOREIGN = {

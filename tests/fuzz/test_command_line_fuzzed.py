@@ -17,7 +17,7 @@ sys.path.append(str(Path(__file__).parent.parent / "report"))  # a sample run
 from fuzz_setting import made_corpus, odd_server
 from fuzzer import COMMANDS, Fuzzer, bounded_memory, summary
 
-from tellapart.cli.entry import whole_app
+from tellapart.cli.whole_app import whole_app
 
 SEED = 16
 # Commands that end in an error as they stand: a server that answers badly, names that are none.

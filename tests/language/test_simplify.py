@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
-from tellapart.cli.entry import whole_app
+from tellapart.cli.whole_app import whole_app
 from tellapart.data import open_data
 from tellapart.data.caption_files import read_references
 from tellapart.errors import UsageError

@@ -13,7 +13,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from tellapart.cli.entry import whole_app
+from tellapart.cli.whole_app import whole_app
 from tellapart.errors import TellapartError, UsageError
 from tellapart.evaluation.evaluate import evaluate
 from tellapart.evaluation.language_model import LanguageModel, load_language_model

@@ -14,7 +14,7 @@ from real_data import DATA
 from rich.console import Console
 from typer.testing import CliRunner
 
-from tellapart.cli.entry import whole_app
+from tellapart.cli.whole_app import whole_app
 from tellapart.errors import MissingExtra, UsageError
 from tellapart.evaluation.evaluate import evaluate
 from tellapart.evaluation.options import EvalOptions

@@ -10,7 +10,7 @@ import pytest
 import typer
 from command_line import Cli
 
-from tellapart.cli.entry import whole_app
+from tellapart.cli.whole_app import whole_app
 from tellapart.errors import UsageError
 from tellapart.recipe.paper_tables import PAPERS, PaperTable, find_tables, read_paper
 from tellapart.recipe.table_figures import figures

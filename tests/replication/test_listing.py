@@ -25,7 +25,7 @@ from replication.replay import replay
 from replication.setting_tables import markdown
 from replication.stand_ins import STAND_INS
 from replication.tradeoff_arms import MEASURED
-from tellapart.cli.entry import app_of
+from tellapart.cli.whole_app import app_of
 from tellapart.errors import UsageError
 
 SHARED = Path(__file__).parents[3] / "shared"

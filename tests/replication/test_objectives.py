@@ -14,7 +14,7 @@ from replication.__main__ import app
 from replication.bootstrap import PartResult
 from replication.replay import ClaimResult
 from replication.verdict import settings_digest
-from tellapart.cli.entry import app_of
+from tellapart.cli.whole_app import app_of
 from tellapart.errors import UsageError
 
 

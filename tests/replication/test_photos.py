@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from replication import photo_findings, photos
 from replication.__main__ import app
 from replication.lab import joined
-from tellapart.cli.entry import app_of
+from tellapart.cli.whole_app import app_of
 from tellapart.models.word_tokenizer import word_tokenizer
 from tellapart.recipe.reading import read_recipe
 from tellapart.recipe.shipped_recipes import find_recipe

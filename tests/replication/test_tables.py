@@ -18,7 +18,7 @@ from replication.measures import MEASURES
 from replication.ndlb import NDLB, TABLES, PaperRow, PaperTable
 from replication.tables import make_tasks, measure_tables, run_tables
 from replication.test_sets import DESCRIBER_ERROR_RATE
-from tellapart.cli.entry import whole_app
+from tellapart.cli.whole_app import whole_app
 from tellapart.errors import UsageError
 from tellapart.models.decoding import Decoding
 from tellapart.recipe.reading import read_recipe

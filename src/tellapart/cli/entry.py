@@ -1,4 +1,4 @@
-"""Runs ``tellapart``: the app with all commands, global flags, and error handling."""
+"""Runs ``tellapart`` as a process: global flags, signals, standard streams, and errors as one line."""
 
 from __future__ import annotations
 
@@ -9,20 +9,14 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterable, Iterator
-from copy import copy
-from importlib import import_module
-from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import NoReturn
 
 import typer
 
-from tellapart import __version__
-from tellapart.cli.app import App
 from tellapart.cli.launch import INTERRUPTED, LAUNCHED, end_rank
+from tellapart.cli.whole_app import app_of_verb
 from tellapart.errors import TellapartError, UsageError
 from tellapart.utils.allowed_code import OPTION, allow_code, allow_named_in
-from tellapart.utils.checkout import git_state
 from tellapart.utils.messages import Verbosity, set_verbosity
 from tellapart.utils.terminal_text import for_terminal, single_line
 from tellapart.utils.write_errors import stdout_errors
@@ -89,45 +83,6 @@ def _without_allowed_code(arguments: list[str]) -> list[str]:
         if word == "--":  # arguments after -- are never options
             remaining += words
     return remaining
-
-
-app = App(
-    name="tellapart",
-    help="Make image captioners say what sets a picture apart from similar ones, and measure whether they do.",
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)  # `app_of` adds the commands
-FOLDER = __name__.rpartition(".")[0]
-
-
-@app.callback(invoke_without_command=True)
-def common(
-    version: Annotated[bool, typer.Option("--version", "-V", help="Print the version and exit.")] = False,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Print only results and errors. Works with any command.")
-    ] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", help="Print every step. Works with any command.")] = False,
-    debug: Annotated[
-        bool, typer.Option("--debug", help="Show the traceback of an error. Works with any command.")
-    ] = False,
-    code: Annotated[
-        list[str] | None,
-        typer.Option(
-            OPTION,
-            metavar="MODULE:FACTORY",
-            help="Allow recipes and model folders to run this code. Repeatable. Works with any command.",
-        ),
-    ] = None,
-) -> None:
-    """Declares the options that every command accepts, so that ``--help`` lists them.
-
-    `run` removes them before Typer parses the command line.
-    """
-    if version:
-        state = git_state()
-        with stdout_errors():
-            print(f"{__version__} (git {state})" if state else __version__)
-        raise typer.Exit
 
 
 def main() -> None:
@@ -211,44 +166,6 @@ def run(app: typer.Typer, prog_name: str = "tellapart") -> None:
         resume = "the same command with --resume" if arguments[:1] == ["train"] else "the same command"
         line = f"stopped; everything saved so far is kept; to resume, run {resume}"
         fail(line, 128 + _STOPPED_BY[0])
-
-
-def whole_app() -> App:
-    """Returns the app with all commands."""
-    return app_of(_groups(_modules()))
-
-
-def app_of_verb(arguments: list[str]) -> App:
-    """Returns the app with only the requested command, or with all commands if the first argument is not a command.
-
-    Importing the modules of all commands would take an extra second.
-    """
-    name = arguments[0].replace("-", "_") if arguments else ""
-    groups = list(_groups([name])) if name in _modules() else []
-    return app_of(groups) if groups else whole_app()
-
-
-def app_of(groups: Iterable[App]) -> App:
-    """Returns the app with the commands of these groups."""
-    filled = copy(app)
-    filled.registered_groups = []
-    for group in groups:
-        filled.add_typer(group)
-    return filled
-
-
-def _modules() -> list[str]:
-    """Returns the names of the other modules in this folder."""
-    files = [file for folder in import_module(FOLDER).__path__ for file in Path(folder).glob("*.py")]
-    return sorted({file.stem for file in files} - {"__init__", __name__.rpartition(".")[2]})
-
-
-def _groups(modules: Iterable[str]) -> Iterator[App]:
-    """Yields the `app` of each module that has one: a command or a group of commands."""
-    for module in modules:
-        group = getattr(import_module(f"{FOLDER}.{module}"), "app", None)
-        if isinstance(group, App):
-            yield group
 
 
 def one_line(error: Exception) -> str | None:
