@@ -7,8 +7,7 @@ import re
 
 import pytest
 
-from tellapart.cli.app import with_optional_values
-from tellapart.cli.options import WorkerOptions
+from tellapart.cli.worker_options import WorkerOptions, with_optional_values
 from tellapart.errors import UsageError
 from tellapart.jobs.worker_share import Share, Workers, share
 

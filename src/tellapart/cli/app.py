@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import re
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -14,12 +13,11 @@ import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from tellapart.cli.signature_options import with_options
+from tellapart.cli.worker_options import with_optional_values
 from tellapart.errors import UsageError
 from tellapart.utils.outputs import paths_in, refuse_device, refuse_input, set_output_rules
 from tellapart.utils.urls import is_url
 
-# The optional value of --ray.
-RAY_ADDRESS = re.compile(r"(?:auto|ray://[^\s?]+|[\w.\-\[\]:]+:\d+)(?:\?\S+)?|(?:local)?\?\S+")
 F = TypeVar("F", bound=Callable[..., Any])
 # The panels of ``tellapart --help``, in the order of work.
 TRAINING, MEASURING = "Train a captioner", "Caption and measure"
@@ -160,18 +158,6 @@ class App(typer.Typer):
             return function
 
         return decorator
-
-
-def with_optional_values(args: list[str]) -> list[str]:
-    """Rewrites ``--ray`` as ``--ray=auto``, unless the next argument is its address."""
-    replaced: list[str] = []
-    for place, argument in enumerate(args):
-        if argument == "--":
-            return [*replaced, *args[place:]]
-        following = args[place + 1] if place + 1 < len(args) else ""
-        bare = argument == "--ray" and not RAY_ADDRESS.fullmatch(following)
-        replaced.append("--ray=auto" if bare else argument)
-    return replaced
 
 
 def refuse_repeats(command: Any, ctx: Any, args: list[str]) -> None:

@@ -30,9 +30,9 @@ from tellapart.cli.options import (
     OutFolder,
     Pictures,
     Port,
-    WorkerOptions,
 )
 from tellapart.cli.output import show
+from tellapart.cli.worker_options import WorkerOptions
 from tellapart.data import Dataset, open_many
 from tellapart.errors import UsageError, need_extra
 from tellapart.evaluation import benchmark_card

@@ -20,8 +20,9 @@ from tellapart.boost.stages import stages as make_stages
 from tellapart.boost.statistics import Statistics
 from tellapart.boost.statistics_text import statistics_lines, statistics_table
 from tellapart.cli.app import DATA, App
-from tellapart.cli.options import Device, InferencePrecision, JobOptions, Json, OutFile
+from tellapart.cli.options import Device, InferencePrecision, Json, OutFile
 from tellapart.cli.output import show
+from tellapart.cli.worker_options import JobOptions
 from tellapart.cli.workers import finished_job, job_counts, refuse_mostly_unreadable
 from tellapart.data import open_many
 from tellapart.errors import TellapartError, UsageError

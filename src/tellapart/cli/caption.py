@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from tellapart.captions.earlier_run import same_models
 from tellapart.captions.replacement import Replace, guard_edited
 from tellapart.cli.app import MEASURING, App
-from tellapart.cli.options import Device, InferencePrecision, JobOptions, Pictures
+from tellapart.cli.options import Device, InferencePrecision, Pictures
+from tellapart.cli.worker_options import JobOptions
 from tellapart.cli.workers import finished_job, job_counts, refuse_mostly_unreadable
 from tellapart.data.open import open_many
 from tellapart.errors import UsageError

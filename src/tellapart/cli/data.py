@@ -12,8 +12,9 @@ import typer
 
 from tellapart.cli.app import DATA, App
 from tellapart.cli.encode_job import encode_job
-from tellapart.cli.options import Device, InferencePrecision, JobOptions, Json, OutFile, Pictures
+from tellapart.cli.options import Device, InferencePrecision, Json, OutFile, Pictures
 from tellapart.cli.output import show
+from tellapart.cli.worker_options import JobOptions
 from tellapart.cli.workers import job_counts, refuse_mostly_unreadable
 from tellapart.data.caption_files import read_reference_file
 from tellapart.data.reader_tables import kinds_of_data

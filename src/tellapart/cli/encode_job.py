@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from tellapart.cli.options import WorkerOptions
+from tellapart.cli.worker_options import WorkerOptions
 from tellapart.cli.workers import finished_job
 from tellapart.jobs.job import Job
 from tellapart.jobs.prepare import JobRequest

@@ -8,8 +8,9 @@ import typer
 from rich.table import Table
 
 from tellapart.cli.app import TRAINING, App
-from tellapart.cli.options import Json, recipe_names
+from tellapart.cli.options import Json
 from tellapart.cli.output import show
+from tellapart.cli.recipe_completion import recipe_names
 from tellapart.errors import UsageError, nearest
 from tellapart.recipe.shipped_recipes import descriptions, shipped, shipped_recipe
 from tellapart.utils.write_errors import stdout_errors

@@ -10,7 +10,7 @@ from typing import Any
 
 import typer
 
-from tellapart.cli.options import JobOptions, WorkerOptions
+from tellapart.cli.worker_options import JobOptions, WorkerOptions
 from tellapart.data import Skipped
 from tellapart.errors import TellapartError, UsageError
 from tellapart.jobs.cluster import load_ray
