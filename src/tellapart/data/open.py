@@ -12,8 +12,8 @@ from tellapart.data.dataset import Changed, Dataset, Skipped, short_name
 from tellapart.data.decode import PICTURE_SUFFIXES
 from tellapart.data.descriptions import described
 from tellapart.data.dropped import counting_dropped
+from tellapart.data.equal_ids import check_unique_ids
 from tellapart.data.kinds import is_picture
-from tellapart.data.listed_pictures import check_unique_ids
 from tellapart.data.options import Options
 from tellapart.data.reader import READERS
 from tellapart.data.selection import choose_ids, choose_part

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from tellapart.data.dataset import Items, ReadItems, Skipped
-from tellapart.data.listed_pictures import check_unique_ids, has_file, merged
+from tellapart.data.equal_ids import check_unique_ids, merged
+from tellapart.data.listed_pictures import has_file
 from tellapart.data.options import Options
 from tellapart.data.row_errors import RowError
 from tellapart.data.selection import check_splits

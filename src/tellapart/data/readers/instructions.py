@@ -18,7 +18,7 @@ from typing import Any
 from tellapart.data.caption_json import json_lines
 from tellapart.data.dataset import ReadItems, Skipped
 from tellapart.data.dropped import EMPTY, drop
-from tellapart.data.listed_pictures import check_unique_ids
+from tellapart.data.equal_ids import check_unique_ids
 from tellapart.data.options import Options
 from tellapart.data.pictures import content_key
 from tellapart.data.reader import READERS, Reader

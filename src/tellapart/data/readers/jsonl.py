@@ -18,8 +18,9 @@ from typing import Any
 from tellapart.data.caption_values import clean_captions
 from tellapart.data.dataset import ReadItems, Skipped
 from tellapart.data.encoded_pictures import decode_base64, is_base64
+from tellapart.data.equal_ids import merged
 from tellapart.data.line_source import Lines, LineSource
-from tellapart.data.listed_pictures import finish_items, merged, picture_folder
+from tellapart.data.listed_pictures import finish_items, picture_folder
 from tellapart.data.options import Options
 from tellapart.data.pictures import BytesPicture, PackedPicture, picture_file, picture_in
 from tellapart.data.reader import IMAGES, READERS, Reader
