@@ -16,10 +16,11 @@ from real_data import DATA
 from tellapart.errors import UsageError
 from tellapart.evaluation.evaluate import evaluate
 from tellapart.evaluation.facts import FINE_KINDS
-from tellapart.evaluation.facts.by_references import unmatched_claims, verify_references
+from tellapart.evaluation.facts.by_references import verify_references
 from tellapart.evaluation.facts.by_scorer import verify_scorer, whole_sentences
 from tellapart.evaluation.facts.chair import Chair, read_synonyms
 from tellapart.evaluation.facts.coco_instances import read_instances
+from tellapart.evaluation.facts.unmatched_claims import unmatched_claims
 from tellapart.evaluation.facts.verdict import Verdict, rate_statistic, rates
 from tellapart.evaluation.human_judgements.agreement import spearman
 from tellapart.language.claim_tuples import NO_SYNONYMS

@@ -72,3 +72,9 @@ def name_of(mention: ObjectMention, synonyms: Synonyms) -> str:
         if (pair := f"{attribute.lemma} {mention.lemma}") in synonyms.object_of:
             return synonyms.canonical(pair)
     return synonyms.canonical(mention.lemma)
+
+
+def claim_phrase(claim: Claim) -> str:
+    """Formats the claim as words: "red ball", "ball on grass"."""
+    kind, words = claim
+    return " ".join(words[::-1] if kind == "attribute" else words)

@@ -6,11 +6,8 @@ are compared by lemma. If a synonym file is given, objects are compared by their
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import lru_cache
-
-import numpy as np
 
 from tellapart.evaluation.facts.verdict import Verdict
 from tellapart.language.claim_tuples import CLAIM_KINDS, NO_SYNONYMS, Claim, Synonyms, claims_in, claims_of
@@ -41,7 +38,7 @@ def verify_references(
         kind, (_, *words) = claim
         return kind in kinds or (kind == "attribute" and _fine_kind(words[0]) in kinds)
 
-    known = _known(tuple(references), synonyms)
+    known = claims_of_references(tuple(references), synonyms)
     stated = {claim: places for claim, places in claims_of(caption, synonyms).items() if counts(claim)}
     correct = len(stated.keys() & known)
     false = {(*place, NOT_NAMED) for claim in stated.keys() - known for place in stated[claim]}
@@ -53,47 +50,6 @@ def _fine_kind(attribute: str) -> str:
 
 
 @lru_cache(maxsize=100_000)
-def _known(references: tuple[str, ...], synonyms: Synonyms) -> frozenset[Claim]:
+def claims_of_references(references: tuple[str, ...], synonyms: Synonyms) -> frozenset[Claim]:
+    """Returns the distinct claims that any of the references makes."""
     return frozenset(claims_in(references, synonyms))
-
-
-@dataclass(frozen=True)
-class Unmatched:
-    """Claims of one kind, as text, that appear only in the caption or only in the references.
-
-    matched: the number of distinct claims in both.
-    made: the claims only in the caption.
-    known: the claims only in the references.
-    """
-
-    matched: int
-    made: tuple[str, ...]
-    known: tuple[str, ...]
-
-    def verdict(self, feature_MD: np.ndarray, row: Mapping[str, int]) -> Verdict:
-        """Scores each unmatched claim by its largest cosine (at least 0) with an unmatched claim on the other side.
-
-        feature_MD: L2-normalized features of the claims. row: maps each claim to its row.
-        """
-        soft_MK = np.zeros((len(self.made), len(self.known)))
-        if self.made and self.known:
-            soft_MK = feature_MD[[row[text] for text in self.made]] @ feature_MD[[row[text] for text in self.known]].T
-        correct = self.matched + float(soft_MK.max(1, initial=0.0).clip(max=1.0).sum())
-        recalled = self.matched + float(soft_MK.max(0, initial=0.0).clip(max=1.0).sum())
-        return Verdict(self.matched + len(self.made), correct, self.matched + len(self.known), recalled)
-
-
-def unmatched_claims(caption: str, references: Sequence[str], synonyms: Synonyms, kind: str) -> Unmatched:
-    """Returns the claims of one kind (from `CLAIM_KINDS`) that only the caption or only the references make."""
-    known, made = (
-        {claim for claim in claims if claim[0] == kind}
-        for claims in (_known(tuple(references), synonyms), claims_of(caption, synonyms))
-    )
-    alone, others = (tuple(sorted(map(claim_phrase, side))) for side in (made - known, known - made))
-    return Unmatched(len(made & known), alone, others)
-
-
-def claim_phrase(claim: Claim) -> str:
-    """Formats the claim as words: "red ball", "ball on grass"."""
-    kind, words = claim
-    return " ".join(words[::-1] if kind == "attribute" else words)

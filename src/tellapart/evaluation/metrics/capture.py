@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from tellapart.evaluation.context import EvalContext
-from tellapart.evaluation.facts.by_references import unmatched_claims
+from tellapart.evaluation.facts.unmatched_claims import unmatched_claims
 from tellapart.evaluation.facts.verdict import Verdict
 from tellapart.evaluation.metrics.facts import by_references, extractor, fact_metric
 from tellapart.metrics.corpus_scores import Measurement
