@@ -426,6 +426,9 @@ def test_webdataset_wrong(tmp_path: Path) -> None:
     tar(tmp_path / "a.tar", ("1.png", png()), ("1.json", b"{"))
     assert "a.tar#1 (.json: invalid JSON" in wrong(tmp_path / "a.tar")
     tar(tmp_path / "a.tar", ("1.png", png()), ("1.json", b'{"caption": 3}'), ("2.png", png()))
-    assert ids(open_data(f"{tmp_path}/a.tar")) == ["a/2"]
+    dataset = open_data(f"{tmp_path}/a.tar")
+    assert ids(dataset) == ["a/2"]
+    reason = ".json: expected the caption to be a string, got int"  # there are no columns that captions= could name
+    assert list(dataset.missing) == [(f"{tmp_path}/a.tar#1", reason)]
     tar(tmp_path / "a.tar", ("1.png", png()), ("2.png", png()), ("1.png", png()))
     assert "1 ids occur more than once" in wrong(tmp_path / "a.tar")

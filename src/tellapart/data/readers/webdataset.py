@@ -22,7 +22,6 @@ from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
 from tellapart.data.caption_values import clean_captions
-from tellapart.data.columns import texts_of
 from tellapart.data.dataset import ReadItems, Skipped
 from tellapart.data.decode import PICTURE_SUFFIXES
 from tellapart.data.file_patterns import expand_pattern, files_below, is_hidden
@@ -175,7 +174,7 @@ def _item(file: BinaryIO, shard: Path, members: list[tarfile.TarInfo]) -> Item:
     record = record if isinstance(record, dict) else {"captions": record}
     plain = [line for text in texts for line in text.splitlines() if line.strip()]
     said = [record[key] for key in text_keys(DATA_KEYS, record)] or ([""] if texts else [])
-    references = clean_captions(plain, ".txt") if plain else texts_of(said, ".json", record)
+    references = clean_captions(plain, ".txt") if plain else clean_captions(said, ".json", record)
     split = normalize_split(str(record.get("split") or "")) or split_from_name(shard.name)
     kind = PackedClip if Path(picture.name).suffix.lower() in CLIP_SUFFIXES else PackedPicture
     load = partial(member_bytes, shard, picture.offset_data, picture.size)
