@@ -24,7 +24,8 @@ from tellapart.bags.mine import mine_bags
 from tellapart.bags.mined_folder import mine_folder
 from tellapart.bags.recall import recall
 from tellapart.bags.row_files import PAIR
-from tellapart.bags.shards import FeatureShards, Ids
+from tellapart.bags.shard_ids import Ids
+from tellapart.bags.shards import FeatureShards
 from tellapart.errors import TellapartError, UsageError
 from tellapart.features.all_neighbours import nearest_neighbours
 from tellapart.utils.locks import locked

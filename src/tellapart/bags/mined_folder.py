@@ -19,7 +19,8 @@ from tellapart.bags.large import LargeSearch, Spread
 from tellapart.bags.mine import check_max_cosine
 from tellapart.bags.recall import recall
 from tellapart.bags.row_files import disk_errors
-from tellapart.bags.shards import FeatureShards, Ids
+from tellapart.bags.shard_ids import Ids
+from tellapart.bags.shards import FeatureShards
 from tellapart.errors import TellapartError, UsageError
 from tellapart.utils.locks import locked
 from tellapart.utils.outputs import write_output
