@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
 
 from tellapart.captioners.name_options import parse_options
-from tellapart.captioners.new_clipcap import published_resnet
-from tellapart.errors import UsageError
-from tellapart.models.saved import checked_model_folder, load_processor, load_tokenizer, load_whole, loading_errors
+from tellapart.captioners.published_weights import plain_line, read_state
+from tellapart.errors import TellapartError, UsageError
+from tellapart.models.clip_resnet import ClipResNet, clip_resnet_from_state
+from tellapart.models.names import check_name
+from tellapart.models.saved import (
+    check_whole,
+    checked_model_folder,
+    load_config,
+    load_processor,
+    load_reported,
+    load_tokenizer,
+    load_whole,
+    loading_errors,
+)
+
+OPEN_CLIP = "open_clip_model.safetensors"  # file name in the hub folders of open_clip and timm models
 
 
 def load_vision(name: str) -> tuple[Any, Any]:
@@ -39,6 +53,46 @@ def load_vision(name: str) -> tuple[Any, Any]:
         if hasattr(vision.config, "image_size"):
             vision.config.image_size = side
     return vision, processor
+
+
+def published_resnet(name: str) -> tuple[ClipResNet, Any] | None:
+    """Loads CLIP's ResNet and its processor from a file of CLIP weights or an open_clip folder.
+
+    Returns None for all other names. Raises `TellapartError` if the file does not contain a CLIP ResNet.
+    """
+    path = Path(name).expanduser()
+    if path.is_dir():
+        path /= OPEN_CLIP
+    if path.suffix not in (".pt", ".pth", ".safetensors") or not path.is_file():
+        return None
+    try:
+        model = clip_resnet_from_state(read_state(path))
+    except (KeyError, RuntimeError) as error:
+        raise TellapartError(
+            f"{path} does not contain a CLIP ResNet ({plain_line(error)}); expected weights under OpenAI's names "
+            "(visual.conv1.weight, …, visual.attnpool.c_proj.weight)"
+        ) from None
+    side = model.config.image_size
+    crop = {"height": side, "width": side}
+    return model, transformers.CLIPImageProcessorPil(size={"shortest_edge": side}, crop_size=crop)
+
+
+def vision_tower(name: str) -> tuple[Any, str, Any]:
+    """Returns a vision encoder with its weights, the output to use (`ClipCapConfig.visual`), and the processor."""
+    if (resnet := published_resnet(name)) is not None:
+        return resnet[0], "pooled", resnet[1]
+    check_name(name, "CLIP or SigLIP")
+    processor, config = load_processor(name), load_config(name)
+    vision = getattr(config, "vision_config", config)
+    family: Any = transformers.AutoModel
+    visual = "pooled"
+    if config.model_type in ("clip", "clip_vision_model"):
+        vision.projection_dim = config.projection_dim  # from the full CLIP; the vision config may contain a default
+        family, visual = transformers.CLIPVisionModelWithProjection, "projected"
+    tower, report = load_reported(family, name, config=vision, dtype=torch.float32)
+    # The text tower is not needed, so that its weights are not reported.
+    check_whole(name, tower, {**report, "unexpected_keys": ()}, "; expected a complete CLIP or SigLIP")
+    return tower, visual, processor
 
 
 def load_language_model(name: str) -> tuple[Any, Any]:
