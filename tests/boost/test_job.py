@@ -13,9 +13,9 @@ import pytest
 from tellapart.boost.dataset import boost_dataset, parse_shard
 from tellapart.boost.job import BoostJob
 from tellapart.boost.ledger import Ledger
+from tellapart.boost.made_record import made_file
 from tellapart.boost.merge import merge
 from tellapart.boost.ordered_pool import in_order
-from tellapart.boost.output import made_file
 from tellapart.boost.retries import RetryingBackend
 from tellapart.boost.types import Answer, BackendError, Message, Request, Stage
 from tellapart.data import Dataset, open_data

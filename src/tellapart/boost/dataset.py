@@ -11,7 +11,8 @@ from typing import Any
 
 from tellapart.boost.job import BoostJob, Tally
 from tellapart.boost.ledger import Ledger
-from tellapart.boost.output import made_by, made_file, open_output, stage_identities, stage_of_captions
+from tellapart.boost.made_record import made_by, made_file, stage_identities
+from tellapart.boost.output import open_output, stage_of_captions
 from tellapart.boost.records import read_records, record
 from tellapart.boost.types import Boosted, Stage
 from tellapart.data import Dataset

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from tellapart.boost.output import made_file, open_output
+from tellapart.boost.made_record import read_made
+from tellapart.boost.output import open_output
 from tellapart.boost.records import read_records, relative, with_captions_of
 from tellapart.errors import UsageError
 from tellapart.utils.listed_names import differing
-from tellapart.utils.strict_json import parse_json
 
 OWN_KEYS = ("data", "shard", "captions_of")  # keys whose values can differ between the parts of one job
 
@@ -24,7 +24,7 @@ def merge(parts: Iterable[Path], out: Path) -> int:
     paths: dict[int, Path] = {}
     made: dict[str, Any] = {}
     for path in parts:
-        own = _read_made(path)
+        own = read_made(path)
         place, of = own["shard"]
         if place in paths:
             raise UsageError(f"{path} and {paths[place]} are both part {place}/{of}")
@@ -44,16 +44,3 @@ def merge(parts: Iterable[Path], out: Path) -> int:
                 output.write(with_captions_of(last, value))
                 count += 1
     return count
-
-
-def _read_made(path: Path) -> dict[str, Any]:
-    try:
-        made: dict[str, Any] = parse_json(made_file(path).read_text(encoding="utf-8"))
-        place, of = made["shard"]
-        if not (path.is_file() and 1 <= place <= of and {"data", "items", "ids", "stages"} <= made.keys()):
-            raise ValueError
-    except (OSError, ValueError, KeyError, TypeError):
-        raise UsageError(
-            f"{path}: incomplete; expected a result of 'tellapart boost' with its {made_file(path).name}"
-        ) from None
-    return made

@@ -7,16 +7,15 @@ If the last stage has no good answer for any item, the captions are the texts of
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
+from tellapart.boost.made_record import made_file
 from tellapart.boost.records import keeping_answers, read_records, with_captions_of
-from tellapart.boost.types import Stage
 from tellapart.utils.atomic_writes import temporary_beside, writable_file
 from tellapart.utils.outputs import write_output
 
@@ -87,33 +86,3 @@ def stage_of_captions(good: Collection[str], last: str) -> str:
     `FALLBACK` that has some. Returns "" if no stage has texts. ``good``: the stages that have texts.
     """
     return next((name for name in (last, *FALLBACK) if name in good), "")
-
-
-def made_by(
-    spec: str, ids: Iterable[str], stages: Sequence[Mapping[str, str]], shard: tuple[int, int], per_reference: bool
-) -> dict[str, Any]:
-    """Returns a record of how a result is made. The records for the parts of one job differ only in ``data`` and
-    ``shard``, even if the parts ran on different machines.
-
-    ``stages``: see `stage_identities`.
-    """
-    digest, count = hashlib.blake2b(digest_size=16), 0
-    for id_ in ids:
-        digest.update(id_.encode("utf-8", "backslashreplace") + b"\0")
-        count += 1
-    made = {"data": spec, "items": count, "ids": digest.hexdigest(), "stages": list(stages), "shard": list(shard)}
-    return made | ({"per_reference": True} if per_reference else {})
-
-
-def stage_identities(stages: Sequence[Stage]) -> list[dict[str, str]]:
-    """Returns what determines each stage's answers: the stage's name, its model, and the hash of its prompt."""
-    prompts = (hashlib.blake2b(stage.prompt.encode("utf-8", "backslashreplace"), digest_size=16) for stage in stages)
-    return [
-        {"name": stage.name, "model": stage.backend.name, "prompt": prompt.hexdigest()}
-        for stage, prompt in zip(stages, prompts, strict=True)
-    ]
-
-
-def made_file(path: Path) -> Path:
-    """Returns the path of the file that records how a result was made."""
-    return path.with_name(path.name + ".made.json")

@@ -13,7 +13,8 @@ from typing import Any
 from tellapart.boost.dataset import check_out
 from tellapart.boost.job import BoostJob
 from tellapart.boost.ledger import Ledger
-from tellapart.boost.output import made_by, open_output, stage_identities
+from tellapart.boost.made_record import made_by, stage_identities
+from tellapart.boost.output import open_output
 from tellapart.boost.records import read_records, record
 from tellapart.boost.stages import stages as make_stages
 from tellapart.boost.types import Stage
