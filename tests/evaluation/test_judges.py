@@ -22,7 +22,7 @@ from tellapart.evaluation.judges.arena import arena, bradley_terry
 from tellapart.evaluation.judges.caption_qa import read_choice_questions, read_questions
 from tellapart.evaluation.judges.judge import Judge
 from tellapart.evaluation.judges.prompts import read_prompt
-from tellapart.evaluation.metrics.judges import clair, rating
+from tellapart.evaluation.metrics.judge_ratings import clair, rating
 from tellapart.evaluation.metrics.judges_captionqa import CANNOT, captionqa
 from tellapart.evaluation.metrics.judges_facts import checklist_counts, dcscore_verdicts
 from tellapart.metrics.corpus_scores import Measurement

@@ -11,7 +11,7 @@ from tellapart.evaluation.context import EvalContext
 from tellapart.evaluation.judges.answers import letter_in
 from tellapart.evaluation.judges.caption_qa import ChoiceQuestion
 from tellapart.evaluation.judges.judge import Question
-from tellapart.evaluation.metrics.judges import judge_metric
+from tellapart.evaluation.metrics.judge_metric import judge_metric
 from tellapart.language.english_words import word_set
 from tellapart.metrics.corpus_scores import Measurement
 from tellapart.metrics.slots import CaptionSlot

@@ -12,7 +12,7 @@ from tellapart.evaluation.facts import check_tagger
 from tellapart.evaluation.facts.verdict import Verdict
 from tellapart.evaluation.judges.answers import ANSWERS, answers_in, flags_in, places_in, strings_in
 from tellapart.evaluation.judges.judge import Question
-from tellapart.evaluation.metrics.judges import bullets, judge_metric
+from tellapart.evaluation.metrics.judge_metric import bullets, judge_metric
 from tellapart.language.claim_tuples import claim_phrase, claims_in
 from tellapart.metrics.corpus_scores import Measurement
 from tellapart.metrics.slots import CaptionSlot

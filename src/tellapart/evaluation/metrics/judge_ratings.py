@@ -1,13 +1,8 @@
-"""Metrics computed by an LLM judge, and those in which it gives a number: CLAIR, and a rating from 1 to 10.
-
-The names of all judges' metrics contain the judge's name and the dates of its answers. A value is NaN if the judge
-abstains. The prompts are our own unless ``Judge.prompts`` overrides them.
-"""
+"""Metrics in which an LLM judge gives a number: CLAIR, and a rating from 1 to 10."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -17,40 +12,13 @@ from tellapart.data.readers.instructions import TextPicture
 from tellapart.evaluation.context import EvalContext
 from tellapart.evaluation.judges.answers import json_in, number_in
 from tellapart.evaluation.judges.judge import Question
-from tellapart.metrics.corpus_scores import PERCENT, UNBOUNDED, Measurement
-from tellapart.metrics.metric import ContextMetric
-from tellapart.metrics.metric_info import CLOSE, Candidates, MetricInfo
-from tellapart.metrics.registry import metric, on_request
+from tellapart.evaluation.metrics.judge_metric import bullets, judge_metric
+from tellapart.metrics.corpus_scores import UNBOUNDED, Measurement
 from tellapart.metrics.slots import CaptionSlot
-
-
-@dataclass(frozen=True, kw_only=True)
-class JudgeMetric(ContextMetric):
-    """A per-caption metric computed by a judge. ``prompts``: the names of the metric's prompts, for the signature."""
-
-    prompts: tuple[str, ...] = ()
-
-    def tag(self, context: EvalContext) -> str:
-        """Returns the judge's name and the dates of its answers."""
-        return context.loaded_judge.tag()
-
-    def variant(self, context: EvalContext) -> str:
-        """Returns the method, its prompts, the judge's name and the dates of its answers."""
-        judge = context.loaded_judge
-        prompts = ",".join(judge.prompt(name).signature for name in self.prompts)
-        return f"{super().variant(context)}|{prompts}|judge:{judge.tag()}|abstained:{judge.abstained[self.prompts[0]]}"
-
-    def info(self, candidates: Candidates | None = None, scorer: str = "") -> MetricInfo:
-        """Returns the metric's label and help. ``scorer``: the judge's tag."""
-        own = super().info(candidates)
-        return own if not scorer else replace(own, label=f"{own.label} ({scorer})", help=f"{own.help}, by {scorer}")
-
 
 REQUEST = "Describe the following image."  # paper 1, appendix D
 CATEGORIES = ("generic", "knowledge", "roleplay", "common-sense", "fermi", "counterfactual", "writing")
 """Categories of Vicuna's questions in paper 1's table 7. Coding and math are excluded, even from the total."""
-# Only on request, because judges cost money.
-judge_metric = partial(metric, kind=JudgeMetric, direction="higher", group=CLOSE, check=on_request, bounds=PERCENT)
 
 
 @judge_metric(
@@ -71,11 +39,6 @@ def clair(context: EvalContext, slot: CaptionSlot) -> Measurement:
         for id_, caption, texts in rows
     ]
     return Measurement(np.array(context.loaded_judge.ask("clair", questions), dtype=float))
-
-
-def bullets(texts: Sequence[str]) -> str:
-    """Formats texts as a list for a prompt."""
-    return "\n".join(f"- {text}" for text in texts)
 
 
 def _first_references(method: str, context: EvalContext) -> str:
