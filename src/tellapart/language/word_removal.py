@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence, Set
+from collections.abc import Set
 from dataclasses import replace
 
 from tellapart.language.english_words import WORD, word_set
-from tellapart.language.inflection import article, singular
+from tellapart.language.inflection import article
 from tellapart.language.phrase_tokens import SOFT_AUXILIARIES, SOFT_PREPOSITIONS, Token, caption_tokens, split_phrases
 from tellapart.language.phrases import ARTICLES, DETERMINERS, PLACES, PREPOSITIONS
 from tellapart.language.sentences import sentences
-from tellapart.language.words import COLOURS, COPULAS, Word, content_words, is_participle
+from tellapart.language.word_runs import places_in_phrases, word_runs
+from tellapart.language.words import COLOURS, COPULAS, content_words, is_participle
 
 _JOINS = ("and", "or", ",")
 _ADJECTIVES = COLOURS | word_set("""
@@ -19,41 +20,6 @@ _ADJECTIVES = COLOURS | word_set("""
     huge tiny tall short long thin fat wet dry dirty muddy clean furry fluffy hairy curly shaggy bald bearded smiling
     happy
 """)  # adjectives that may follow a noun, between commas
-
-
-def word_key(caption: str, word: Word) -> str:
-    """Returns the key under which a content word is counted: the word in lower case, nouns in the singular. The
-    singular depends only on the spelling.
-    """
-    text = caption[word.start : word.end].lower()
-    return singular(text) if word.kind in ("head", "modifier") else text
-
-
-LONGEST_PHRASE = 4  # maximum number of content words in a phrase
-
-
-def word_runs(caption: str) -> list[list[tuple[str, Word]]]:
-    """Returns a caption's content words with their keys, split into runs at stops, commas and relations."""
-    runs: list[list[tuple[str, Word]]] = [[]]
-    end = 0
-    for word in content_words(caption):
-        if word.kind == "relation" or re.search(r"[^\w\s'’-]", caption[end : word.start]):
-            runs.append([])
-        end = word.end
-        if word.kind != "relation":
-            runs[-1].append((word_key(caption, word), word))
-    return [run for run in runs if run]
-
-
-def places_in_phrases(keys: Sequence[str], phrases: Set[tuple[str, ...]]) -> set[int]:
-    """Returns the indices of the words in a run that belong to one of ``phrases``."""
-    spans = ((start, size) for size in range(2, LONGEST_PHRASE + 1) for start in range(len(keys) - size + 1))
-    return {
-        place
-        for start, size in spans
-        if tuple(keys[start : start + size]) in phrases
-        for place in range(start, start + size)
-    }
 
 
 def without_words(caption: str, left_out: Set[str], subject: str, sequences: Set[tuple[str, ...]] = frozenset()) -> str:

@@ -17,7 +17,8 @@ from tellapart.language.english_words import FUNCTION_WORDS
 from tellapart.language.inflection import singular
 from tellapart.language.phrase_search import has_phrase
 from tellapart.language.sentences import sentences
-from tellapart.language.word_removal import LONGEST_PHRASE, places_in_phrases, without_words, word_runs
+from tellapart.language.word_removal import without_words
+from tellapart.language.word_runs import LONGEST_PHRASE, places_in_phrases, word_runs
 from tellapart.purposes.edited import Edited
 from tellapart.purposes.shortening import shortened, without_openings
 from tellapart.utils.random_stream import RandomStream

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 
 from tellapart.language.sentences import sentences
-from tellapart.language.word_removal import word_runs
+from tellapart.language.word_runs import word_runs
 
 AMOUNTS = ("all", "most", "some", "one")
 LEAST = 3  # minimum number of samples; with two, a claim can only be in both or in one
