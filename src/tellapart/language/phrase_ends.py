@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from tellapart.language.english_words import TOKEN, word_set
-from tellapart.language.phrase_tokens import NUMBERS, SOFT_DETERMINERS, SOFT_PREPOSITIONS
-from tellapart.language.phrases import CONJUNCTIONS, PREPOSITIONS
-from tellapart.language.words import COLOURS, TAKE_OBJECTS, content_words
+from tellapart.language.english_words import (
+    COLOURS,
+    CONJUNCTIONS,
+    NUMBERS,
+    PREPOSITIONS,
+    SOFT_DETERMINERS,
+    SOFT_PREPOSITIONS,
+    TAKE_OBJECTS,
+    TOKEN,
+    word_set,
+)
+from tellapart.language.words import content_words
 
 _CUT_BEFORE = (SOFT_PREPOSITIONS | PREPOSITIONS | CONJUNCTIONS | word_set("or where")) - {"of"}
 

@@ -5,15 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tellapart.language.english_words import TOKEN, word_set
-from tellapart.language.words import RELATIONS, Word
-
-SOFT_DETERMINERS = word_set("a an the his her their its this that these those some another other each")
-NUMBERS = word_set("two three four five six seven eight nine ten several many some few")
-SOFT_PREPOSITIONS = RELATIONS | word_set(
-    "on in at with of to from by into onto against inside outside for as up down out"
-)
-SOFT_AUXILIARIES = word_set("is are was were be being been has have")
+from tellapart.language.english_words import NUMBERS, SOFT_DETERMINERS, SOFT_PREPOSITIONS, TOKEN
+from tellapart.language.words import Word
 
 
 @dataclass

@@ -11,26 +11,24 @@ import re
 from collections.abc import Set
 from dataclasses import dataclass
 
-from tellapart.language.english_words import word_set
+from tellapart.language.english_words import (
+    ARTICLES,
+    COLOURS,
+    CONJUNCTIONS,
+    DETERMINERS,
+    PREPOSITIONS,
+    RELATIONS,
+    SIDES,
+    word_set,
+)
 from tellapart.language.inflection import article
 from tellapart.language.sentences import STOP
-from tellapart.language.words import COLOURS, RELATIONS, content_words
+from tellapart.language.words import content_words
 
-ARTICLES = ("a", "an")
-DETERMINERS = word_set("""
-    a an the his her their its this that these those some another other each both all one two three four
-""")
-PREPOSITIONS = word_set("""
-    on in at with to from by into onto upon against for up down toward towards past during among as
-    inside outside under over behind beside
-""")
 _PAIRS = (["next", "to"], ["out", "of"])  # two-word prepositions
 _LIGHT_VERBS = word_set("do does doing has have having")  # verbs of which only the object makes a claim
-CONJUNCTIONS = word_set("and but or while whilst as who which that")
 _INTENSIFIERS = word_set("very so too quite next")
 _AUXILIARIES = word_set("is are was were")
-_SIDES = ("left", "right", "front", "top", "back", "ahead")  # a noun before one of these words does not modify it
-PLACES = {*_SIDES, *word_set("side middle center centre edge end bottom corner foot out")}
 _WHOLE = word_set("everything everyone scene picture")  # "and everything is on the sand" applies to all objects
 _OPENING = re.compile(r"^\W*in (?:this|the) (?:picture|photo|photograph|image)\b", re.IGNORECASE)
 
@@ -133,7 +131,7 @@ class Description:
             begun.head, begun.sentence = number, self.sentences[number]
             phrases.append(begun)
             return Phrase()
-        if begun.modifiers and self.texts[number] in _SIDES:  # "a black dog left of a cat"
+        if begun.modifiers and self.texts[number] in SIDES:  # "a black dog left of a cat"
             *modifiers, begun.head = begun.modifiers
             begun.modifiers, begun.sentence = tuple(modifiers), self.sentences[number]
             phrases.append(begun)

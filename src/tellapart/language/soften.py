@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tellapart.language.english_words import WORD, word_set
-from tellapart.language.inflection import article
-from tellapart.language.phrase_tokens import (
+from tellapart.language.english_words import (
+    ARTICLES,
     NUMBERS,
     SOFT_AUXILIARIES,
     SOFT_DETERMINERS,
     SOFT_PREPOSITIONS,
-    Token,
-    caption_tokens,
-    split_phrases,
+    WORD,
+    word_set,
 )
-from tellapart.language.phrases import ARTICLES
+from tellapart.language.inflection import article
+from tellapart.language.phrase_tokens import Token, caption_tokens, split_phrases
 from tellapart.language.words import content_words
 
 _GENERAL = word_set("thing things object objects item items shape shapes figure figures something stuff")

@@ -6,9 +6,8 @@ import itertools
 import re
 from collections.abc import Iterator, Sequence
 
-from tellapart.language.english_words import word_set
+from tellapart.language.english_words import COLOURS, word_set
 from tellapart.language.inflection import singular
-from tellapart.language.words import COLOURS
 
 LONGEST_TAG = 3  # maximum number of words in a tag
 LEAST_TAGS = 3  # fewer short parts between commas may be an enumeration within a sentence

@@ -6,13 +6,23 @@ import re
 from collections.abc import Set
 from dataclasses import replace
 
-from tellapart.language.english_words import WORD, word_set
+from tellapart.language.english_words import (
+    ARTICLES,
+    COLOURS,
+    COPULAS,
+    DETERMINERS,
+    PLACES,
+    PREPOSITIONS,
+    SOFT_AUXILIARIES,
+    SOFT_PREPOSITIONS,
+    WORD,
+    word_set,
+)
 from tellapart.language.inflection import article
-from tellapart.language.phrase_tokens import SOFT_AUXILIARIES, SOFT_PREPOSITIONS, Token, caption_tokens, split_phrases
-from tellapart.language.phrases import ARTICLES, DETERMINERS, PLACES, PREPOSITIONS
+from tellapart.language.phrase_tokens import Token, caption_tokens, split_phrases
 from tellapart.language.sentences import sentences
 from tellapart.language.word_runs import places_in_phrases, word_runs
-from tellapart.language.words import COLOURS, COPULAS, content_words, is_participle
+from tellapart.language.words import content_words, is_participle
 
 _JOINS = ("and", "or", ",")
 _ADJECTIVES = COLOURS | word_set("""

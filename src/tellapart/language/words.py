@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from tellapart.errors import need_extra
-from tellapart.language.english_words import FUNCTION_WORDS, word_set
+from tellapart.language.english_words import COLOURS, COPULAS, FUNCTION_WORDS, RELATIONS, TAKE_OBJECTS, word_set
 from tellapart.language.inflection import third_person
 from tellapart.language.sentences import STOP
 from tellapart.language.tagged_words import analyser
@@ -22,17 +22,12 @@ WORD_KINDS: tuple[Kind, ...] = ("modifier", "head", "verb", "relation")
 
 
 _WORD = re.compile(r"\w+(?:[-'’]\w+| ['’]s\b)*")  # also matches the PTB tokenizer's "farmer 's" as one word
-# Prepositions that state where something is. All other function words make no claim.
-RELATIONS = word_set("""
-    over under above below behind beside beneath underneath between across along around through near off inside outside
-""")
 _CLAIM_NOTHING = FUNCTION_WORDS | word_set("""
     i we you me us them see sees seen show shows shown there here what where when how both all next do does did also
     very so then than been am will would can could may might must not no doing whilst toward towards upon past during
     among too quite nearby together away apart forward backwards ahead
 """)
 _NUMBERS = word_set("two three four")
-COLOURS = word_set("black white red blue green yellow brown gray grey orange pink purple")
 _OPENING = re.compile(r"^\W*(?:an? |the )?(?:picture|photo|photograph|image|view|close-?up|drawing|clip|video) of\b")
 
 # Closed lists and endings that identify verbs.
@@ -53,11 +48,6 @@ _BASE = word_set(_LEMMAS)
 _NO_NOUNS = word_set("sit wear carry eat chase examine enter perform listen swim lie stare gaze look")
 _PAST = word_set("sat stood ran swam")
 _FINITE = frozenset(map(third_person, _BASE)) - word_set(_NOUNS_IN_S) | _PAST
-# Participles that usually come before their object rather than before a noun that they modify.
-TAKE_OBJECTS = word_set("""
-    wearing holding carrying riding playing doing performing using chasing throwing catching watching pulling pushing
-    eating drinking reading making taking getting having
-""")
 _NO_PARTICIPLES = word_set("""
     building railing clothing ceiling painting wedding evening morning string spring landing crossing opening awning
     siding sibling duckling lightning pudding icing frosting topping dressing stuffing something nothing anything
@@ -66,7 +56,6 @@ _NO_PARTICIPLES = word_set("""
 """)
 _PLURALS = word_set("people men women children kids guys others they who")
 _COUNTS = word_set("two three four five six several many")
-COPULAS = word_set("is are was were be been being")
 _BEFORE_VERBS = word_set("and or who which that while as then he she it they")
 
 

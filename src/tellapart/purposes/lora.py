@@ -1,7 +1,7 @@
 """Makes captions for training a trigger word, by removing what all pictures in a set have in common.
 
-Words are removed by rules of English grammar (`tellapart.language.phrases`). Only the trigger, the prefix, the suffix
-and the included phrases are added.
+Words are removed by rules of English grammar (`tellapart.language.word_removal`). Only the trigger, the prefix, the
+suffix and the included phrases are added.
 """
 
 from __future__ import annotations
