@@ -15,8 +15,8 @@ from test_manifest import photo
 
 from tellapart.data import open_data
 from tellapart.features.store import FeatureStore
+from tellapart.jobs.file_systems import file_system
 from tellapart.jobs.manifest import make_manifest
-from tellapart.jobs.storage import file_system
 from tellapart.scorers import load_scorer
 
 pytest.importorskip("s3fs")

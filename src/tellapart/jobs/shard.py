@@ -14,7 +14,8 @@ from tellapart.data import Dataset, open_data
 from tellapart.data.dataset import select_items
 from tellapart.data.options import Options
 from tellapart.data.reader import READERS
-from tellapart.jobs.storage import Folder, file_system, url_errors
+from tellapart.jobs.file_systems import file_system, url_errors
+from tellapart.jobs.storage import Folder
 from tellapart.utils.urls import is_url
 
 

@@ -1,4 +1,4 @@
-"""Job folders and data files, on disk or at an fsspec URL (``s3://bucket/folder``).
+"""Job folders, on disk or at an fsspec URL (``s3://bucket/folder``).
 
 Writes are atomic. On disk, a temporary file is flushed and then renamed; in an object store, a file is uploaded in one
 piece.
@@ -11,9 +11,9 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
-from tellapart.errors import MissingExtra, TellapartError, UsageError
+from tellapart.errors import UsageError
+from tellapart.jobs.file_systems import file_system, url_errors
 from tellapart.utils.atomic_writes import replace_file, sync_folder
 from tellapart.utils.urls import is_url
 
@@ -129,37 +129,3 @@ Folder = DiskFolder | UrlFolder
 def open_folder(path: str) -> Folder:
     """Opens the folder at a path or URL. Does not create the folder."""
     return UrlFolder(path) if is_url(path) else DiskFolder(Path(path))
-
-
-def file_system(url: str) -> tuple[Any, str]:
-    """Returns fsspec's file system for a URL, and the path within the file system.
-
-    Raises `MissingExtra` if fsspec is not installed, and `UsageError` if the protocol is unknown or its package is not
-    installed.
-    """
-    try:
-        import fsspec
-    except ImportError:
-        raise MissingExtra("ray", f"reading {url}") from None
-    try:
-        fs, path = fsspec.core.url_to_fs(url)
-    except ImportError as error:
-        raise UsageError(f"{url}: {' '.join(str(error).split())}") from None
-    except ValueError as error:
-        raise UsageError(
-            f"{url}: {error}; expected s3://, gs://, hf:// or another protocol that fsspec supports"
-        ) from None
-    return fs, str(path)
-
-
-@contextlib.contextmanager
-def url_errors(url: str) -> Iterator[None]:
-    """Turns an object store's errors into one-line errors."""
-    try:
-        yield
-    except FileNotFoundError as error:
-        raise UsageError(f"{url}: no such file or folder ({error})") from None
-    except TellapartError:
-        raise
-    except Exception as error:  # stores raise their own errors, such as NoCredentialsError, which is not an OSError
-        raise TellapartError(f"{url}: {type(error).__name__}: {' '.join(str(error).split())}") from None

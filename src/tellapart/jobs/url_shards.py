@@ -13,9 +13,9 @@ from tellapart.data.file_patterns import expand_braces, natural_key
 from tellapart.data.options import Options
 from tellapart.data.reader import READERS
 from tellapart.errors import UsageError, nearest
+from tellapart.jobs.file_systems import file_system, url_errors
 from tellapart.jobs.shard import Shard
 from tellapart.jobs.splitting import CHUNK_BYTES, KEYS_OF_ALL_FILES, file_shards, without_split
-from tellapart.jobs.storage import file_system, url_errors
 
 URL = re.compile(r"(?:(?P<kind>[a-z0-9]+):)?(?P<url>[a-z][a-z0-9+]*://[^?]*)(?:\?(?P<query>.*))?")
 URL_SUFFIXES = {".tar": "webdataset", ".parquet": "parquet", ".jsonl": "jsonl", ".ndjson": "jsonl"}
