@@ -21,6 +21,6 @@ def alt_text(
 
     Writes a file and, if requested, .xmp sidecars or copies of the pictures.
     """
-    from tellapart.purposes.alt_text import write_alt_texts
+    from tellapart.purposes.write_alt_texts import write_alt_texts
 
     write_alt_texts(open_many(pictures), pictures, options, device, precision)
