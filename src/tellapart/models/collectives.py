@@ -11,6 +11,7 @@ import torch.nn.functional as F
 
 from tellapart.models import ranks
 from tellapart.models.devices import best_device
+from tellapart.types import Rollout
 
 BUCKET = 2**24  # approximate number of values per all-reduce
 
@@ -56,6 +57,13 @@ def gather_texts(texts: Sequence[str]) -> list[str]:
     everything = gather_rows(sent.to(_device())).cpu()
     parts = everything.split(lengths.tolist())
     return [text for part in parts for text in json.loads(part.numpy().tobytes())]
+
+
+def gather_rollout(rollout: Rollout, pad: int) -> Rollout:
+    """Gathers the captions from all ranks, in the order of the pictures."""
+    tokens_RT = gather_rows(rollout.tokens_RT, fill=pad)
+    valid_RT = gather_rows(rollout.valid_RT).bool()
+    return Rollout(tokens_RT, valid_RT, gather_texts(rollout.texts), rollout.samples)
 
 
 def from_main(number: float) -> float:

@@ -260,8 +260,8 @@ class Reinforce:
             greedy = self.write(learner, visual, mine, self.greedy, dropout=False) if self.self_critical else None
         if context.world_size > 1:
             pad = learner.tokenizer.pad_token_id or 0
-            rollout = gather_rollout(rollout, pad)
-            greedy = None if greedy is None else gather_rollout(greedy, pad)
+            rollout = collectives.gather_rollout(rollout, pad)
+            greedy = None if greedy is None else collectives.gather_rollout(greedy, pad)
         advantage, logs = self.advantages(rollout, greedy, batch)  # B×S, or B×S×T if any reward is per token
         known = ~advantage.isnan()
         captions = max(1, int((known.any(-1) if known.ndim == 3 else known).sum()))
@@ -399,13 +399,6 @@ def generate(
     """Generates captions without tracking gradients. ``dropout``: whether to use dropout, as in the forward pass."""
     with in_mode(learner.model, learner.model.training and dropout), torch.no_grad():
         return learner.generate(visual.detach(), decoding, *(() if seeds is None else (seeds,)))
-
-
-def gather_rollout(rollout: Rollout, pad: int) -> Rollout:
-    """Gathers the captions from all ranks, in the order of the pictures."""
-    tokens_RT = collectives.gather_rows(rollout.tokens_RT, fill=pad)
-    valid_RT = collectives.gather_rows(rollout.valid_RT).bool()
-    return Rollout(tokens_RT, valid_RT, collectives.gather_texts(rollout.texts), rollout.samples)
 
 
 def compute_reward(term: RewardTerm, rollout: Rollout, batch: Batch) -> torch.Tensor:

@@ -29,7 +29,6 @@ from tellapart.models.protocols import CaptionerLike
 from tellapart.objectives.base import ObjectiveOptions, Stateless, objective
 from tellapart.objectives.detail import DetailLevel, Levels, evenly, level_contradictions, price_list
 from tellapart.objectives.mle import mle_of_references
-from tellapart.objectives.reinforce import gather_rollout
 from tellapart.rewards.evidence import word_evidence
 from tellapart.rewards.paid_words import shuffled_gates
 from tellapart.rewards.run_parts import RunParts, frozen_scorers
@@ -108,7 +107,7 @@ class Describer:
         with torch.no_grad():
             rollout = captioner.generate(visual[share], self.cfg.decoding, batch[share].seeds)
         if ranks.count() > 1:
-            rollout = gather_rollout(rollout, captioner.tokenizer.pad_token_id or 0)
+            rollout = collectives.gather_rollout(rollout, captioner.tokenizer.pad_token_id or 0)
         log_p_ORT = Speaker(captioner).log_probs(rollout, replace(batch, visual=visual))
         words = word_evidence(log_p_ORT, rollout, captioner.tokenizer)
         return [Description(text) for text in whole_words(rollout, captioner)], words.log_p_RW, words.evidence_RW
