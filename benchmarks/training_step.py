@@ -30,7 +30,8 @@ from tellapart.captioners.lora import is_adapter
 from tellapart.models.decoding import Decoding
 from tellapart.objectives.baselines import leave_one_out
 from tellapart.objectives.caption_log_probs import token_log_probs
-from tellapart.objectives.reinforce import Reinforce, RewardTerm
+from tellapart.objectives.reinforce import Reinforce
+from tellapart.objectives.reward_terms import RewardTerm
 from tellapart.recipe.schema import Training
 from tellapart.rewards.retrieval import SelfRetrieval
 from tellapart.training.optimizer import make_optimizer, make_scheduler

@@ -17,7 +17,8 @@ from tellapart.errors import TellapartError
 from tellapart.models.decoding import Decoding
 from tellapart.objectives import Mle, Reinforce, RunningMean, leave_one_out, mle_loss, no_baseline
 from tellapart.objectives.caption_log_probs import caption_log_probs, token_log_probs
-from tellapart.objectives.reinforce import RewardTerm, compute_reward, generate, most_words, whitened
+from tellapart.objectives.reinforce import generate, whitened
+from tellapart.objectives.reward_terms import RewardTerm, compute_reward, most_words
 from tellapart.rewards import SelfRetrieval
 from tellapart.scenes import Scenes
 from tellapart.types import Batch, Item, Rollout

@@ -16,7 +16,8 @@ from tellapart.errors import TellapartError
 from tellapart.objectives.baselines import leave_one_out
 from tellapart.objectives.caption_distances import word_distance
 from tellapart.objectives.max_at_k import MaxAtK, max_at_k
-from tellapart.objectives.reinforce import Reinforce, RewardTerm
+from tellapart.objectives.reinforce import Reinforce
+from tellapart.objectives.reward_terms import RewardTerm
 from tellapart.objectives.set_quality import SetQuality, marginal_diversity, set_diversity, share_of_others
 from tellapart.recipe.reading import check_recipe
 from tellapart.training.runs import train

@@ -1,7 +1,8 @@
 """Objectives compute the loss of a batch.
 
 Each module defines one objective: its equations, its recipe options (``Config``), and its entry in `OBJECTIVES`.
-`base` defines the interface. `baselines`, `exploration`, `max_at_k` and `set_quality` are parts of `reinforce`.
+`base` defines the interface. `baselines`, `exploration`, `max_at_k`, `reward_terms` and `set_quality` are parts of
+`reinforce`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from tellapart.objectives.gem import Gem, gem_loss
 from tellapart.objectives.labels import shift_labels
 from tellapart.objectives.max_at_k import MaxAtK, max_at_k
 from tellapart.objectives.mle import Mle, mle_head_loss, mle_loss
-from tellapart.objectives.reinforce import Reinforce, RewardTerm
+from tellapart.objectives.reinforce import Reinforce
+from tellapart.objectives.reward_terms import RewardTerm
 from tellapart.objectives.set_quality import SetQuality
 from tellapart.objectives.smile import Smile, smile_head_loss, smile_loss
 from tellapart.objectives.sparsemax import Sparsemax, sparsemax_loss
