@@ -15,7 +15,7 @@ from tellapart.metrics.results import Results
 from tellapart.report.album import Album
 from tellapart.report.curves import CURVE, charts
 from tellapart.report.folder import RunFolder, read_run
-from tellapart.report.gallery import view_gallery
+from tellapart.report.gallery_view import view_gallery
 from tellapart.report.headline import headline
 from tellapart.report.number_text import format_number
 from tellapart.report.overview import overview, unique_names
