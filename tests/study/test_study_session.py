@@ -24,9 +24,10 @@ from starlette.requests import Request
 from starlette.types import Message
 
 from tellapart.errors import TellapartError, UsageError
-from tellapart.study.analysis import Person, analyse, participations
+from tellapart.study.analysis import analyse
 from tellapart.study.design import CONTROL, ITEM, Study
 from tellapart.study.limits import StartLimit, TooManyStarts
+from tellapart.study.participation import Person, participations
 from tellapart.study.scripted import StudyBrowser
 from tellapart.study.session import AnswerConflict, StudySession, Unknown
 from tellapart.study.simulate import local_server

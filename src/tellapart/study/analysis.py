@@ -1,4 +1,4 @@
-"""Analyses a study's answers: means, differences, agreement and times, and decides which participants count.
+"""Analyses a study's answers: means, differences, agreement and times.
 
 ``pick``: the share of answers that pick the target (paper 3, Table 6).
 ``rate``: the mean of each aspect, and F1, the harmonic mean of a system's mean descriptiveness and mean accuracy (paper
@@ -10,7 +10,6 @@ wrong.
 from __future__ import annotations
 
 import math
-import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,12 +20,12 @@ import numpy as np
 from tellapart.errors import UsageError
 from tellapart.metrics.intervals import Interval
 from tellapart.metrics.results import SystemPair
-from tellapart.study.design import CONTROL, ITEM, Place, Study
-from tellapart.study.exclusion import control_errors, exclusion
+from tellapart.study.design import ITEM, Study
 from tellapart.study.intervals import Floats, Ratings, SystemMeans, system_means
+from tellapart.study.participation import Person, participations
 from tellapart.study.questions import ASPECTS, MORE, QUESTIONS, WRONG
 from tellapart.study.rater_agreement import Level, fleiss_kappa, krippendorff_alpha, option_counts_of
-from tellapart.study.store import COMPLETE, AnswerStore, Participant, StudyAnswer
+from tellapart.study.store import AnswerStore, StudyAnswer
 
 F1, ACCURACY = "f1", "accuracy"
 METRICS = {"pick": (ACCURACY,), "rate": (ASPECTS[0], ASPECTS[1], F1, ASPECTS[2]), "compare": (MORE, WRONG)}
@@ -46,34 +45,6 @@ class QuestionAgreement:
     answers: int
     alpha: float | None
     kappa: float | None
-
-
-@dataclass(frozen=True)
-class Person:
-    """A participant as shown in the report, without an identifier. Unknown times are NaN."""
-
-    name: str
-    status: str
-    excluded: str
-    items: int
-    control_errors: int
-    minutes: float
-    seconds_per_item: float
-
-    @property
-    def counted(self) -> bool:
-        """Whether the participant's answers count."""
-        return self.status == COMPLETE and not self.excluded
-
-
-@dataclass(frozen=True)
-class Participation:
-    """What a participant saw and answered."""
-
-    participant: Participant
-    places: tuple[Place, ...]
-    answers: list[StudyAnswer]
-    person: Person
 
 
 @dataclass(frozen=True)
@@ -154,40 +125,6 @@ def analyse(study: Study, store: AnswerStore) -> StudyResults:
         stamps=store.stamps(),
         refusals=store.refusals(),
         seconds=np.percentile(seconds or [math.nan], [25, 50, 75]).tolist(),
-    )
-
-
-def participations(study: Study, store: AnswerStore) -> list[Participation]:
-    """Returns everybody who began, in the order in which they began, whether their answers count or not. Applies the
-    current exclusion rule.
-    """
-    answers_of = defaultdict(list)
-    for answer in store.answers():
-        answers_of[answer.participant].append(answer)
-    everybody = []
-    for one in store.participants():
-        places, answers = study.order(one.block, one.ordinal, one.seed), answers_of[one.number]
-        if any(answer.trial != place.trial for answer, place in zip(answers, places, strict=False)):
-            raise UsageError(
-                f"the answers of participant {one.number} belong to a different design; restore items.json"
-            )
-        everybody.append(Participation(one, places, answers, _person(study, one, places, answers)))
-    return everybody
-
-
-def _person(study: Study, one: Participant, places: Sequence[Place], answers: Sequence[StudyAnswer]) -> Person:
-    complete = len(answers) == len(places)  # complete answers count even if Finish was not clicked
-    roles = [study.trials[answer.trial].role for answer in answers]
-    items = (answer for answer, role in zip(answers, roles, strict=True) if role == ITEM)
-    seconds = [answer.seconds for answer in items if answer.seconds is not None]
-    return Person(
-        name=f"P{one.number}",
-        status=COMPLETE if complete else one.status,
-        excluded=exclusion(study, places, answers) if complete else "",
-        items=roles.count(ITEM) + roles.count(CONTROL),
-        control_errors=control_errors(study, answers),
-        minutes=(max((answer.at for answer in answers), default=math.nan) - one.started) / 60,
-        seconds_per_item=statistics.median(seconds) if seconds else math.nan,
     )
 
 

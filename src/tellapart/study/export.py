@@ -9,8 +9,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from tellapart.study.analysis import Participation, participations
 from tellapart.study.design import ITEM, PRACTICE, SWAPPED, Study
+from tellapart.study.participation import Participation, participations
 from tellapart.study.questions import ASPECTS, MORE, WRONG
 from tellapart.study.store import AnswerStore, StudyAnswer
 from tellapart.utils.outputs import check_output, write_output
