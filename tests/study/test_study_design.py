@@ -17,9 +17,10 @@ from sample_study import LONG, Photo, edit_settings, make_material, make_study
 
 from tellapart.errors import PictureError, UsageError
 from tellapart.study.create import StudyPlan, create_study
-from tellapart.study.design import CONTROL, EXAMPLE, ITEM, PRACTICE, check_pictures, open_study, shuffled
+from tellapart.study.design import CONTROL, EXAMPLE, ITEM, PRACTICE, check_pictures, open_study
 from tellapart.study.lookalikes import lookalike_sets, unlike_sets
 from tellapart.study.material import Material
+from tellapart.study.seeded_order import shuffled
 
 
 def plain_lookalikes(features_ND: np.ndarray, targets: list[int], size: int, max_cosine: float) -> list[list[int]]:

@@ -27,11 +27,11 @@ from tellapart.study.design import (
     Study,
     Trial,
     open_study,
-    shuffled,
 )
 from tellapart.study.lookalikes import MAX_COSINE, lookalike_sets, unlike_sets
 from tellapart.study.material import Material, with_human
 from tellapart.study.questions import SCALE, check_kind
+from tellapart.study.seeded_order import shuffled
 from tellapart.study.settings import SETTINGS_FILE
 from tellapart.study.settings_template import CHECK_CAPTION, settings_text
 from tellapart.types import Picture

@@ -25,6 +25,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from tellapart.errors import UsageError
 from tellapart.study.questions import QUESTIONS
+from tellapart.study.seeded_order import shuffled
 from tellapart.study.settings import SETTINGS_FILE, Settings, read_settings, validation_message
 from tellapart.utils.strict_json import parse_json
 
@@ -181,15 +182,6 @@ class Study(BaseModel):
             return Place(number, trial.captions[::-1], trial.pictures, SWAPPED)
         orders = tuple(tuple(range(len(question.options))) for question in QUESTIONS[self.kind])
         return Place(number, trial.captions, trial.pictures, orders)
-
-
-def shuffled(numbers: Sequence[int], seed: str, purpose: str) -> list[int]:
-    """Returns the numbers in a random order that depends only on ``seed`` and ``purpose``."""
-
-    def key(number: int) -> bytes:
-        return hashlib.blake2b(f"{seed}\0{purpose}\0{number}".encode(), digest_size=16).digest()
-
-    return sorted(numbers, key=key)
 
 
 def open_study(folder: Path) -> Study:

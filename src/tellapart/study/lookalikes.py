@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tellapart.features.nearest import Vectors
-from tellapart.study.design import shuffled
+from tellapart.study.seeded_order import shuffled
 from tellapart.utils.progress import Progress
 
 MAX_COSINE = 0.8  # paper 3, footnote 8

@@ -17,7 +17,7 @@ from tellapart.evaluation.matching import files_of, name_systems, read_reference
 from tellapart.features.store import FeatureStore
 from tellapart.models.devices import best_device
 from tellapart.scorers import load_scorer
-from tellapart.study.design import shuffled
+from tellapart.study.seeded_order import shuffled
 from tellapart.types import Item
 from tellapart.utils.messages import say
 

@@ -18,10 +18,11 @@ from tellapart.errors import TellapartError, UsageError
 from tellapart.study import store as rows
 from tellapart.study.blocks import Blocks
 from tellapart.study.databases import StoreError, Transaction
-from tellapart.study.design import CONTROL, EXAMPLE, PICTURES, PRACTICE, Place, Study, shuffled
+from tellapart.study.design import CONTROL, EXAMPLE, PICTURES, PRACTICE, Place, Study
 from tellapart.study.limits import StartLimit
 from tellapart.study.picture_addresses import PictureAddresses
 from tellapart.study.questions import QUESTIONS
+from tellapart.study.seeded_order import shuffled
 from tellapart.study.store import COMPLETE, WITHDRAWN, AnswerStore, Participant, StudyAnswer
 
 PAGE_TOKEN = re.compile(r"[0-9a-f]{48}")
