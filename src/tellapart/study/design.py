@@ -26,8 +26,9 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from tellapart.errors import UsageError
 from tellapart.study.questions import QUESTIONS
 from tellapart.study.seeded_order import shuffled
-from tellapart.study.settings import SETTINGS_FILE, Settings, read_settings, validation_message
+from tellapart.study.settings import SETTINGS_FILE, Settings, read_settings
 from tellapart.utils.strict_json import parse_json
+from tellapart.utils.validation_errors import validation_message
 
 STUDY_FORMAT: Final = 2
 ITEMS, PICTURES = "items.json", "pictures"

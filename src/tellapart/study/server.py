@@ -21,7 +21,7 @@ from tellapart.errors import TellapartError, UsageError
 from tellapart.study.databases import StoreError
 from tellapart.study.limits import TooManyStarts, client_address
 from tellapart.study.session import AnswerConflict, StudySession, Unknown
-from tellapart.study.settings import validation_message
+from tellapart.utils.validation_errors import validation_message
 from tellapart.utils.web import server as web_server
 from tellapart.utils.web.origins import SameOrigin, own_origins
 from tellapart.utils.web.page_files import part_routes

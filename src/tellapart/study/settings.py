@@ -11,6 +11,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from tellapart.errors import UsageError
+from tellapart.utils.validation_errors import validation_message
 
 SETTINGS_FILE = "study.toml"
 OPEN = "TODO"  # marks a text that the researcher has yet to write
@@ -104,11 +105,3 @@ def read_settings(path: Path) -> Settings:
         raise UsageError(f"{path}: {validation_message(error)}") from None
     except ValueError as error:
         raise UsageError(f"{path}: invalid TOML ({error})") from None
-
-
-def validation_message(error: Exception) -> str:
-    """Returns the first problem in a `ValidationError` as "key: problem". For any other error, returns its message."""
-    if not isinstance(error, ValidationError):
-        return str(error)
-    first = error.errors(include_url=False)[0]
-    return ": ".join(filter(None, [".".join(map(str, first["loc"])), first["msg"].removeprefix("Value error, ")]))
