@@ -16,8 +16,7 @@ from tellapart.models.word_tokenizer import word_tokenizer
 from tellapart.recipe.reading import check_recipe
 from tellapart.scorers import Scorer, load_scorer
 from tellapart.training.build import TrainingSetup
-from tellapart.training.final_evaluation import truncation_lines
-from tellapart.training.runs import train, upstream
+from tellapart.training.runs import train, truncation_lines, upstream
 from tellapart.utils.allowed_code import allow_code
 
 TEXTS = ["a red circle", "two shapes in the sky", "A Red circle", "a large blue star above a small green tree"]

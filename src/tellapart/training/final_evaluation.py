@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -126,15 +126,3 @@ def write_gallery(folder: Path, sets: dict[str, Any], items: list[Item]) -> None
     with writing(folder / "gallery"):
         pictures = save_pictures(folder, sets, items)
     write_json(folder / "gallery.json", {**sets, "pictures": pictures})
-
-
-def truncation_lines(scorers: Sequence[Scorer]) -> list[str]:
-    """Returns a warning for each scorer that had to truncate captions to its context window."""
-    return [
-        (
-            f"{scorer.cut_texts:,} captions exceed the context window of {scorer.name} ({scorer.window} tokens) and "
-            "were truncated before they were scored"
-        )
-        for scorer in scorers
-        if scorer.cut_texts
-    ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import glob
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -14,10 +14,11 @@ from tellapart.models.names import RUNS
 from tellapart.recipe.reading import read_recipe
 from tellapart.recipe.schema import Recipe
 from tellapart.report import build_report
+from tellapart.scorers import Scorer
 from tellapart.training.adoption import Places, adopt
 from tellapart.training.build import TrainingSetup
 from tellapart.training.checks import check_setup
-from tellapart.training.final_evaluation import check_tests, final_evaluation, truncation_lines
+from tellapart.training.final_evaluation import check_tests, final_evaluation
 from tellapart.training.fingerprint import content_of
 from tellapart.training.loop import fit
 from tellapart.training.run_folder import Run, now
@@ -166,6 +167,18 @@ def complete(run: Run, evaluate: bool, adopted: Mapping[str, Path], overwrite: b
     run.note(finished=now(), seconds=round(run.info.get("seconds", 0) + time.monotonic() - started, 1))
     if evaluate:
         build_report([run.folder])
+
+
+def truncation_lines(scorers: Sequence[Scorer]) -> list[str]:
+    """Returns a warning for each scorer that had to truncate captions to its context window."""
+    return [
+        (
+            f"{scorer.cut_texts:,} captions exceed the context window of {scorer.name} ({scorer.window} tokens) and "
+            "were truncated before they were scored"
+        )
+        for scorer in scorers
+        if scorer.cut_texts
+    ]
 
 
 def train_upstream(setup: TrainingSetup) -> None:
