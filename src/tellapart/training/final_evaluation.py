@@ -19,7 +19,7 @@ from tellapart.metrics.results import Results
 from tellapart.scorers import Scorer, load_scorer
 from tellapart.training.build import TrainingSetup
 from tellapart.training.final_captions import captioner_systems, captioners_of, scorer_systems, write_captions
-from tellapart.training.loop import kept_start
+from tellapart.training.kept_start import kept_start
 from tellapart.training.opened_tests import OpenedTest, candidates_of, open_tests
 from tellapart.training.run_files import write_json, writing
 from tellapart.training.run_folder import Run

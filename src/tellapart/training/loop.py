@@ -19,12 +19,12 @@ from torch.optim.lr_scheduler import LRScheduler
 from tellapart.errors import TellapartError
 from tellapart.models import collectives, ranks
 from tellapart.objectives.base import Objective
-from tellapart.recipe.schema import Recipe
 from tellapart.training.batches import TrainingSet
 from tellapart.training.build import TrainingSetup
 from tellapart.training.checks import check_ranks
 from tellapart.training.freed_memory import FreedMemory
 from tellapart.training.interruption import Interruption
+from tellapart.training.kept_start import kept_start
 from tellapart.training.memory import memory_of
 from tellapart.training.objective import objective_of
 from tellapart.training.optimizer import make_optimizer, make_scheduler
@@ -216,11 +216,3 @@ def fit(setup: TrainingSetup, run: Run) -> None:
     if trainer.state["best_step"] == 0 and not reached:
         say(f"WARNING: {kept_start(recipe)}")
     ranks.barrier("writing the model")
-
-
-def kept_start(recipe: Recipe) -> str:
-    """Returns the message that validation selected the initial model."""
-    return (
-        f"the saved model has the initial weights because no training step improved {recipe.select}; train "
-        "longer, change training.learning_rate, or set validation.select"
-    )

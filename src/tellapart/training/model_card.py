@@ -20,7 +20,7 @@ from tellapart.metrics.metric_info import Candidates
 from tellapart.models.captioner_options import saved_options
 from tellapart.models.names import model_folder
 from tellapart.recipe.schema import Recipe
-from tellapart.training.loop import kept_start
+from tellapart.training.kept_start import kept_start
 from tellapart.training.run_folder import Run
 from tellapart.utils.allowed_code import OPTION
 
