@@ -46,7 +46,7 @@ from tellapart.features.all_neighbours import nearest_neighbours
 from tellapart.features.nearest import DIGITS, Vectors
 from tellapart.utils.atomic_writes import replace_file, replace_text
 from tellapart.utils.blocks import blocks_of
-from tellapart.utils.listed_names import differing
+from tellapart.utils.differing_keys import differing
 from tellapart.utils.messages import say
 from tellapart.utils.progress import Progress
 from tellapart.utils.strict_json import parse_json

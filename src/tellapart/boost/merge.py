@@ -10,7 +10,7 @@ from tellapart.boost.made_record import read_made
 from tellapart.boost.output import open_output
 from tellapart.boost.records import read_records, relative, with_captions_of
 from tellapart.errors import UsageError
-from tellapart.utils.listed_names import differing
+from tellapart.utils.differing_keys import differing
 
 OWN_KEYS = ("data", "shard", "captions_of")  # keys whose values can differ between the parts of one job
 

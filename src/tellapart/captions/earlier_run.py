@@ -14,7 +14,7 @@ from tellapart.captions.replacement import KEEP_ALL
 from tellapart.captions.texts_beside import TextFiles
 from tellapart.errors import UsageError
 from tellapart.types import Item
-from tellapart.utils.listed_names import differing
+from tellapart.utils.differing_keys import differing
 
 # Settings that are recorded but not compared; the models' weights and the pictures' bytes are compared instead.
 SOURCE_KEYS = {"captioner", "captioner_files", "typed_options", "scorer", "scorer_files", "data", "device"}

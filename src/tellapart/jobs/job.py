@@ -17,7 +17,7 @@ from tellapart.jobs.replaced_pictures import pictures_changed
 from tellapart.jobs.shard import Shard
 from tellapart.jobs.storage import Folder, open_folder
 from tellapart.utils.checksums import sha256
-from tellapart.utils.listed_names import differing
+from tellapart.utils.differing_keys import differing
 from tellapart.utils.outputs import outputs_recorded_in
 from tellapart.utils.progress import track
 from tellapart.utils.strict_json import parse_json

@@ -16,7 +16,7 @@ from tellapart.jobs.json_files import write_object
 from tellapart.jobs.manifest import SHARD_ITEMS, make_manifest
 from tellapart.jobs.storage import Folder, open_folder
 from tellapart.utils.checksums import sha256
-from tellapart.utils.listed_names import differing
+from tellapart.utils.differing_keys import differing
 from tellapart.utils.messages import say
 from tellapart.utils.versions import VERSIONS
 

@@ -32,7 +32,8 @@ from tellapart.models.precision import resolve_precision
 from tellapart.recipe.reading import read_recipe
 from tellapart.recipe.schema import Recipe, Training
 from tellapart.types import Item
-from tellapart.utils.listed_names import differing, few
+from tellapart.utils.differing_keys import differing
+from tellapart.utils.listed_names import few
 from tellapart.utils.recipe_names import Resolver
 from tellapart.utils.versions import VERSIONS
 

@@ -1,9 +1,8 @@
-"""Lists names in messages: the first few of many, or the keys in which two mappings differ."""
+"""Lists names in messages: the first few of many."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 
 def few(names: Iterable[object], most: int = 3, separator: str = ", ") -> str:
@@ -11,11 +10,6 @@ def few(names: Iterable[object], most: int = 3, separator: str = ", ") -> str:
     texts = [str(name) for name in names]
     rest = len(texts) - most
     return separator.join(texts[:most]) + (f" and {rest:,} more" if rest > 0 else "")
-
-
-def differing(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
-    """Returns the sorted keys that only one of two mappings contains or whose values differ."""
-    return [key for key in sorted({*a, *b}) if a.get(key) != b.get(key)]
 
 
 def preview_ids(keys: Iterable[str]) -> str:
