@@ -78,6 +78,7 @@ def read_files(
 
 
 def _captions(annotations: Any, file: Path) -> dict[str, list[Any]]:
+    """Returns the captions by image id, with VizWiz's flags for `clean_captions`."""
     if not isinstance(annotations, list):
         raise UsageError(f'{file}: "annotations" is not a list')
     captions: dict[str, list[Any]] = {}
@@ -86,8 +87,10 @@ def _captions(annotations: Any, file: Path) -> dict[str, list[Any]]:
             raise UsageError(f'{file}: annotations[{number}] has no "image_id"')
         if "caption" not in annotation:
             raise UsageError(f'{file}: annotations[{number}] has no "caption" (is this the bounding-box file?)')
-        texts = {key: annotation[key] for key in ("caption", *VIZWIZ_FLAGS) if annotation.get(key) is not None}
-        captions.setdefault(str(annotation["image_id"]), []).extend([texts] if "caption" in texts else [])
+        text = annotation["caption"]
+        flags = {flag: annotation[flag] for flag in VIZWIZ_FLAGS if flag in annotation}
+        flagged = {"caption": text, **flags} if flags and text is not None else text
+        captions.setdefault(str(annotation["image_id"]), []).append(flagged)
     return captions
 
 
