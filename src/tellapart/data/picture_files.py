@@ -48,40 +48,41 @@ def _crc(url: str) -> int:
     return zlib.crc32(url.encode())
 
 
-NAMINGS: tuple[Naming, ...] = (  # in case of a tie, the first one is used
-    lambda url, row: str(_crc(url)),
-    lambda url, row: f"{row}_{_crc(url)}",
-    lambda url, row: hashlib.md5(url.encode(), usedforsecurity=False).hexdigest(),
-    lambda url, row: hashlib.sha1(url.encode(), usedforsecurity=False).hexdigest(),
-    lambda url, row: hashlib.sha256(url.encode()).hexdigest(),
-    lambda url, row: f"{row // 10_000:05d}/{row:09d}",
-    lambda url, row: f"{row:09d}",
-    lambda url, row: f"{row:08d}",
-    lambda url, row: f"image_{row}",
-    lambda url, row: Path(url_file_name(url)).stem,
-    lambda url, row: str(row),
-)
-LAST_PART = len(NAMINGS) - 2  # the default: the file name in the URL
+NAMINGS: dict[str, Naming] = {  # in case of a tie, the first one is used
+    "crc": lambda url, row: str(_crc(url)),
+    "row and crc": lambda url, row: f"{row}_{_crc(url)}",
+    "md5": lambda url, row: hashlib.md5(url.encode(), usedforsecurity=False).hexdigest(),
+    "sha1": lambda url, row: hashlib.sha1(url.encode(), usedforsecurity=False).hexdigest(),
+    "sha256": lambda url, row: hashlib.sha256(url.encode()).hexdigest(),
+    "img2dataset": lambda url, row: f"{row // 10_000:05d}/{row:09d}",
+    "nine digits": lambda url, row: f"{row:09d}",
+    "eight digits": lambda url, row: f"{row:08d}",
+    "image_row": lambda url, row: f"image_{row}",
+    "name in URL": lambda url, row: Path(url_file_name(url)).stem,
+    "row": lambda url, row: str(row),
+}
 
 
 class PictureFiles:
     """Files in a folder, found by the paths or URLs in the rows of a table."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder, self._scheme = folder, LAST_PART
+        self._folder = folder
+        self._scheme = "name in URL"  # a key of `NAMINGS`, because items are pickled and its functions cannot be
 
     def learn(self, values: Iterable[tuple[Any, int]]) -> None:
         """Chooses the naming scheme that finds the most files for the first rows, given as (value, row number from
         0). Values other than URLs are ignored.
         """
-        hits: Counter[int] = Counter()
+        hits: Counter[str] = Counter()
         for value, row in islice(values, MOST_ROWS):
             for url in value if isinstance(value, list) else [value]:
                 if isinstance(url, str) and "://" in url[:12]:
-                    hits.update(scheme for scheme, naming in enumerate(NAMINGS) if self._find(naming, url, row))
+                    hits.update(scheme for scheme, naming in NAMINGS.items() if self._find(naming, url, row))
             if max(hits.values(), default=0) >= ENOUGH_HITS:
                 break
-        self._scheme = max(range(len(NAMINGS)), key=lambda scheme: hits[scheme]) if hits else self._scheme
+        if hits:
+            self._scheme = max(NAMINGS, key=lambda scheme: hits[scheme])
 
     def picture(self, value: Any, row: int, where: str) -> tuple[FilePicture, str]:
         """Returns the picture for a path or URL, and its default id. ``row``: the row number, counting from 0."""
