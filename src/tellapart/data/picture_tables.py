@@ -133,9 +133,7 @@ class PictureTables(RowSource):
         """Returns the encoded picture of a row: bytes, base64, a path, ``{"bytes": …, "path": …}`` with one of these,
         or a list that contains one of them. Raises ValueError, `UsageError` or `PictureError`.
         """
-        value = sole(
-            self.cells(part)[row][self.columns.image], f"{self.parts[part].path}#{self.parts[part].inside}{row}"
-        )
+        value = sole(self.cells(part)[row][self.columns.image], str(self.parts[part].path))
         if isinstance(value, Mapping):
             value = value.get("path") if value.get("bytes") is None else value["bytes"]
         if is_base64(value):

@@ -302,8 +302,8 @@ class PackedPicture(StoredPicture):
         try:
             return BytesPicture(self._load(), self.name)
         except (OSError, ValueError, UsageError, PictureError) as error:
-            reason = getattr(error, "strerror", None) or str(error)
-            raise PictureError(f"{self.name}: {reason.removeprefix(f'{self.name}: ')}") from None
+            reason = getattr(error, "strerror", None) or str(error).removeprefix(f"{self._path}: ")
+            raise PictureError(f"{self.name}: {reason}") from None
 
 
 class PackedClip(StoredClip, PackedPicture):
