@@ -89,9 +89,10 @@ def _parts(specs: Sequence[str], typed: str) -> Dataset:
 
 def _nothing(kind: str, options: Options, missing: Skipped) -> str:
     """Returns what a data set has none of, and why."""
+    if not missing and kind == "folder":
+        return f"pictures in this folder (supported: {' '.join(sorted(PICTURE_SUFFIXES))})"
     if not missing:
-        formats = f"pictures in this folder (supported: {' '.join(sorted(PICTURE_SUFFIXES))})"
-        return formats if kind == "folder" else "items"
+        return "items"
     why = f"items; {missing.line(len(missing), what='were skipped', shown=2)}"
     if "images" not in READERS[kind].keys or "images" in options.values:
         return why

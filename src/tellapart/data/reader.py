@@ -69,7 +69,7 @@ IMAGES = {"images": "folder of the pictures; default: where the layout usually s
 
 def builtin_readers() -> Iterator[Reader]:
     """Yields the built-in readers and those that the program registered."""
-    return iter(reader for _, reader in sorted(READERS.builtin().items()))
+    return (reader for _, reader in sorted(READERS.builtin().items()))
 
 
 def all_readers() -> Iterator[Reader]:

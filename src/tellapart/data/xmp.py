@@ -69,9 +69,12 @@ def with_languages(
         for one in descriptions:  # RDF may write a text without a language as an attribute
             if text is not None or language == DEFAULT:
                 one.attrib.pop(name, None)
-        first, *others = _homes(descriptions, name)
-        for home in [first, *others] if text is None else [first]:
-            _set_text(home, name, language, text)
+        homes = _homes(descriptions, name)
+        if text is not None:
+            _set_text(homes[0], name, language, text)
+        else:
+            for home in homes:
+                _remove_text(home, name, language)
     ElementTree.indent(root)
     # A literal carriage return would be read as a line feed, so it is written as a character reference.
     written = ElementTree.tostring(root, encoding="unicode").replace("\r", "&#xD;")
@@ -90,16 +93,18 @@ def _child(parent: ElementTree.Element, name: str) -> ElementTree.Element:
     return ElementTree.SubElement(parent, name) if found is None else found
 
 
-def _set_text(home: ElementTree.Element, name: str, language: str, text: str | None) -> None:
-    """Sets a description's text of a property in one language, or removes it, and a property without texts."""
-    for own in home.findall(name) if text is None else ():
+def _remove_text(home: ElementTree.Element, name: str, language: str) -> None:
+    """Removes a description's text of a property in one language, and the property if no text is left."""
+    for own in home.findall(name):
         for listed in own.findall(_ALTERNATIVES):
             for line in [line for line in listed if line.get(_LANG) == language]:
                 listed.remove(line)
         if own.find(f".//{_LINE}") is None:
             home.remove(own)
-    if text is None:
-        return
+
+
+def _set_text(home: ElementTree.Element, name: str, language: str, text: str) -> None:
+    """Sets a description's text of a property in one language. Other languages are kept."""
     own = _child(home, name)
     own.text = None
     for each in [each for each in own if isinstance(each.tag, str) and each.tag != _ALTERNATIVES]:

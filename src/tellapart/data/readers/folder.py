@@ -67,9 +67,10 @@ def read(path: Path, options: Options) -> ReadItems:
         texts = [name for name in inside if name.lower().endswith(TEXT_SUFFIXES)]
         if any(posixpath.basename(name) in METADATA_FILES for name in inside):
             listed = _metadata(path)
-    pictures = sorted((name for name in inside if _is_picture(root / name, missing)), key=natural_key)
     if path.is_file() and path.suffix.lower() not in UNSUPPORTED_SUFFIXES:  # a named file may have any other suffix
-        pictures, missing = inside, Skipped()
+        pictures = inside
+    else:
+        pictures = sorted((name for name in inside if _is_picture(root / name, missing)), key=natural_key)
     beside = sidecars(pictures, texts, TEXT_SUFFIXES)
     if path.is_dir():
         say_ignored(path, texts, beside.values())
@@ -105,14 +106,16 @@ def _files(root: Path, missing: Skipped) -> Iterator[str]:
 def _is_picture(file: Path, missing: Skipped) -> bool:
     """Returns whether a file is a picture or clip by its name. Adds a name that almost is one to ``missing``."""
     suffix = file.suffix.lower()
+    if suffix in WANTED or suffix in TEXT_SUFFIXES:
+        return suffix in WANTED
     if suffix in UNSUPPORTED_SUFFIXES:
         instead = NO_HEIC if suffix.startswith((".he", ".hif")) else "convert it to JPEG or PNG"
         missing.add(str(file), f"{suffix[1:].upper()} is not supported: {instead}")
     elif suffix in PARTIAL_SUFFIXES and Path(file.stem).suffix.lower() in WANTED:
         missing.add(str(file), "incomplete download")
-    elif suffix not in (*WANTED, *TEXT_SUFFIXES) and (named := MORE_AFTER_SUFFIX.fullmatch(file.name)):
+    elif named := MORE_AFTER_SUFFIX.fullmatch(file.name):
         missing.add(str(file), f"the name does not end in .{named[1]}; rename it")
-    return suffix in WANTED
+    return False
 
 
 def _metadata(folder: Path) -> dict[str, list[str]]:
