@@ -114,8 +114,10 @@ def match_ids(ids: Iterable[str], known: KnownIds, name: str) -> tuple[dict[str,
 
 
 def _match(own: KnownIds, known: KnownIds) -> tuple[dict[str, str], str | None]:
-    """Returns the known id of each id, and how they were matched. `KnownIds` of different names are compared by their
-    ids and, if known, by the names of their files.
+    """Returns the known id of each matched id, and how ids were matched (None: identical).
+
+    Pictures are compared by their ids and, if known, by the names of their files. Raises `UsageError` like
+    `match_captions`.
     """
     if own.numbered or known.numbered:
         return _match_by_position(own, known)

@@ -42,14 +42,14 @@ class DroppedCaptions:
 
     def say(self, name: str) -> None:
         """Prints how many captions were dropped, and where the first one is."""
-        whats = {
+        descriptions = {
             MISSING: "captions that stand for a missing value ('NA', 'nan', 'null', …)",
             EMPTY: "empty captions",
         }
-        for reason, what in whats.items():
+        for reason, what in descriptions.items():
             if count := self.counts[reason]:
                 say_once(f"{name}: ignoring {count:,} {what}; the first is in {self._first[reason]}")
-        if flags := {reason: count for reason, count in self.counts.items() if reason not in whats}:
+        if flags := {reason: count for reason, count in self.counts.items() if reason not in descriptions}:
             counts = ", ".join(f"{flag}: {count:,}" for flag, count in flags.items())
             total = f"ignoring {sum(flags.values()):,} captions, as VizWiz does"
             say_once(f"{name}: {total} ({counts}); the first is in {self._first[next(iter(flags))]}")

@@ -11,7 +11,7 @@ import hashlib
 from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -90,7 +90,7 @@ class IndexedItems(Items):
     def __iter__(self) -> Iterator[Item]:
         return self._read(self._numbers)
 
-    def subset(self, indices: Iterable[int]) -> IndexedItems:
+    def subset(self, indices: Iterable[int]) -> Self:
         """Returns the items at these indices, in this order. Takes eight bytes per item."""
         return type(self)(self._source, self._index, array("Q", (self._numbers[index] for index in indices)))
 
@@ -98,6 +98,7 @@ class IndexedItems(Items):
         rows = self._source.rows_at(place for number in numbers for place in self._index.places(number))
         for number in numbers:
             places = self._index.places(number)
+            # The places come first: when they end, `zip` has not yet taken a row of the next item.
             items = [self._source.item(row, place) for place, row in zip(places, rows, strict=False)]
             yield merged(items, self._source.name)
 

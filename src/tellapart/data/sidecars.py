@@ -42,8 +42,8 @@ def without_foreign(texts: Iterable[str]) -> list[str]:
 
 
 def say_ignored(folder: Path, texts: Iterable[str], chosen: Collection[str]) -> None:
-    """Prints which text files in a folder were not read, because no picture has the same name, or it also has a
-    ``.txt``. ``chosen``: the files that were read.
+    """Prints which text files in a folder were not read, because no picture has the same name, or because the picture
+    also has a ``.txt``. ``chosen``: the files that were read.
     """
     others = sorted({*texts} - {*chosen}, key=natural_key)
     stems = {posixpath.splitext(name)[0] for name in chosen}

@@ -27,8 +27,8 @@ def table_records(path: Path, text: str = "", names: Sequence[str] = ()) -> Iter
     Args:
         path: an Excel file (its first sheet), a Parquet file (without the bytes of pictures), or a CSV or TSV file.
         text: the content of the CSV or TSV file.
-        names: the keys of captions. If given, the header must name captions, and an id or a picture, or two columns
-            without a header are ``id`` and ``caption``. Other columns of a Parquet file are not read.
+        names: the keys of captions. If given, the header must name a caption, and an id or a picture; a file with two
+            columns may have no header (``id``, ``caption``). Other columns of a Parquet file are not read.
     """
     suffix, header = plain_suffix(path), list[str]()
     if suffix in PARQUET_SUFFIXES:

@@ -45,6 +45,7 @@ class SavedTables(PictureTables):
             path = Path(rows.cache_files[0]["filename"]) if rows.cache_files else folder
             split = normalize_split(name) if name != ALONE else ""
             parts.append(TablePart(path, f"{options.spec}, {name}", split, f"{name}/", f"{name}/"))
+        # Set first, because `PictureTables.__init__` calls `cells` to look for pictures in base64.
         self._cells = [SavedRows(rows, [columns.image], PICTURE_ROWS) for rows in splits.values()]
         clips = kinds[columns.image] == CLIP
         super().__init__(options.spec, parts, features.arrow_schema, columns, folder, clips=clips)

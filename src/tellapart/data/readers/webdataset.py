@@ -73,7 +73,7 @@ class Shards(RowSource):
                     refuse_compressed(file, shard)
                     for start, members in samples(file):
                         number += 1
-                        pictures = _pictures(members)
+                        pictures = _pictures(members)  # without a plain name, `item` rejects several pictures
                         for other in pictures[1:] if pictures and _is_plain(pictures[0]) else ():
                             missing.add(f"{shard}#{other.name}", f"extra picture; sample {_key(other)} already has one")
                         yield (place * SHARD + start, number), (file, shard, members)
