@@ -13,6 +13,7 @@ import numpy as np
 from tellapart.errors import TellapartError
 from tellapart.metrics.corpus_scores import UNBOUNDED, Bounds, Corpus, Measurement, Recounted, Sums
 from tellapart.metrics.metric_info import OTHER, Candidates, MetricInfo
+from tellapart.metrics.result_keys import parse_key
 from tellapart.metrics.slots import CaptionSlot, caption_lists, merge_slots
 from tellapart.utils.registry import Direction, Entry
 
@@ -133,10 +134,12 @@ class Metric(Entry[Callable[..., Any]]):
         return self.bounds(context) if callable(self.bounds) else self.bounds
 
     def info(self, candidates: Candidates | None = None, scorer: str = "") -> MetricInfo:
-        """Returns the metric's label and help for reports. ``scorer``: the additional scorer that measured the metric,
-        if any.
+        """Returns the metric's label and help for reports.
+
+        candidates: the candidates of a recall [default: those that the metric's name states].
+        scorer: the additional scorer that measured the metric, if any.
         """
-        size = "" if candidates is None else str(candidates)
+        size = str(candidates or parse_key(self.name).candidates or "")
         label, help = (" ".join(text.replace("{size}", size).split()) for text in (self.title, self.help))
         if scorer:
             label, help = f"{label}, scorer “{scorer}”", f"{help}, measured by the scorer “{scorer}”"

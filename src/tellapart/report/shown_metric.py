@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tellapart.metrics.intervals import Interval
 from tellapart.metrics.metric_info import GROUPS, OTHER, Candidates, MetricInfo
@@ -68,15 +68,10 @@ def _built_in(key: str, candidates: Candidates | None) -> MetricInfo:
     fewer than 100 pictures if the data do.
     """
     parsed = parse_key(key)
-    size = re.search(r"(?<=\.random)\d+$", parsed.base)
-    metric = METRICS.builtin().get(parsed.base[: size.start()] + "100" if size else parsed.base)
+    metric = METRICS.builtin().get(re.sub(r"\.random\d+$", ".random100", parsed.base))
     if metric is None:
         return MetricInfo(label=parsed.base.replace("_", " "))
-    info = metric.info(candidates or parsed.candidates, parsed.scorer)
-    if size is None:
-        return info
-    label, help = (text.replace(" 100 ", f" {size[0]} ") for text in (info.label, info.help))
-    return replace(info, label=label, help=help)
+    return metric.info(candidates or parsed.candidates, parsed.scorer)
 
 
 def metric_of(results: Results, key: str) -> ShownMetric:

@@ -19,8 +19,6 @@ from tellapart.metrics.slots import CaptionSlot
 
 _AMONG = {
     "lookalike": "{size} look-alikes",
-    "lookalikes": "{size} look-alikes",
-    "truematch": "{size} TrueMatch look-alikes",
     ALL_CLIPS: "all {size} clips by EMScore’s F",
     "hard": "the {size} pictures in the hard pool",
     "imagecode": "ImageCoDe’s {size} frames",
@@ -110,14 +108,12 @@ def mean_rank(pools: str) -> ContextMetric:
 
 
 def among(pools: str) -> str:
-    """Describes a recall metric's candidates. If the metric's name does not say how many there are, the
-    description contains ``{size}`` for the number.
-    """
-    if random := re.fullmatch(r"random(\d+)(-shuffled)?", pools):
-        return f"{random[1]} {'random' if random[2] else 'consecutive'} pictures"
+    """Describes a recall metric's candidates. ``{size}`` stands for their number, unless they are a bag."""
+    if random := re.fullmatch(r"random\d+(-shuffled)?", pools):
+        return f"{{size}} {'random' if random[1] else 'consecutive'} pictures"
     if bag := re.fullmatch(r"bag(\d+)", pools):
         return f"the {bag[1]} pictures in a bag"
-    return _AMONG.get(pools, pools.replace("_", " ") or "the pool")
+    return _AMONG.get(pools, pools.replace("_", " "))
 
 
 def recall_chance(k: int, pools: str, context: EvalContext) -> np.ndarray:
