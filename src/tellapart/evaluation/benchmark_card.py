@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,7 +49,7 @@ class SizeFacts:
         """Returns the number of different pictures."""
         return len({id_ for bag in self.bags for id_ in bag.ids})
 
-    @property
+    @cached_property
     def alpha_M(self) -> np.ndarray:
         """Returns the known similarities."""
         return np.array([bag.similarity for bag in self.bags if np.isfinite(bag.similarity)])
@@ -60,7 +61,7 @@ class SizeFacts:
         value_Q = np.quantile(self.alpha_M, list(shares.values())) if len(self.alpha_M) else np.full(5, np.nan)
         return {name: round(float(value), 4) for name, value in zip(shares, value_Q, strict=True)}
 
-    @property
+    @cached_property
     def histogram(self) -> list[tuple[float, int]]:
         """Returns each bin's lower edge and number of bags. The bins of the similarity are equally wide."""
         none = np.zeros(BINS, int), np.zeros(BINS + 1)
@@ -72,7 +73,7 @@ class SizeFacts:
         """Returns the recall of a random pick, in percent."""
         return 100 / self.size
 
-    @property
+    @cached_property
     def examples(self) -> list[Bag]:
         """Returns the most similar, the median and the least similar bag."""
         order = np.argsort([-np.nan_to_num(bag.similarity) for bag in self.bags], kind="stable")

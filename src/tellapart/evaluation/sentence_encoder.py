@@ -34,8 +34,8 @@ class SentenceEncoder(TextEncoder):
     def features(self, texts: Sequence[str]) -> np.ndarray:
         """Computes L2-normalized features N×D, float32."""
         rows = self.cut_to_window(list(texts))
-        states = self.states(rows, "encoding queries and captions", lambda output: output.last_hidden_state)
         count = 1 if self.pooling == "cls" else None  # number of tokens
+        states = self.states(rows, "encoding queries and captions")
         pooled = {number: state_TD[:count].mean(0) for number, state_TD in states}
         pooled_ND = torch.stack([pooled[number] for number in range(len(rows))])
         return torch.nn.functional.normalize(pooled_ND, dim=-1).numpy()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -50,7 +50,7 @@ class TextEncoder(HashedModel):
     def token_features(self, texts: Sequence[str]) -> list[TokenFeatures]:
         """Computes each text's L2-normalized token features and their weights."""
         rows = self._rows(texts)
-        state_of = dict(self.states(rows, "BERTScore", lambda output: output.hidden_states[self.layer]))
+        state_of = dict(self.states(rows, "BERTScore", self.layer))
         unweighted = {self.tokenizer.cls_token_id, self.tokenizer.sep_token_id}
         return [
             TokenFeatures(
@@ -76,12 +76,12 @@ class TextEncoder(HashedModel):
         return rows
 
     def states(
-        self, rows: Sequence[Sequence[int]], label: str, layer: Callable[[Any], torch.Tensor]
+        self, rows: Sequence[Sequence[int]], label: str, layer: int | None = None
     ) -> Iterator[tuple[int, torch.Tensor]]:
         """Yields the number of each row of tokens, and its states T×D, on the CPU in float32. Batches rows of similar
         length, and therefore yields them in another order.
 
-        layer: selects the states from the model's output.
+        layer: the layer of the states [default: the model's last hidden state].
         """
         order = sorted(range(len(rows)), key=lambda number: len(rows[number]))
         starts = range(0, len(order), _BATCH)
@@ -91,8 +91,8 @@ class TextEncoder(HashedModel):
             ids_BT = pad_sequence(batch, True, self.tokenizer.pad_token_id or 0).to(self.device)
             mask_BT = pad_sequence([torch.ones_like(row_T) for row_T in batch], True).to(self.device)
             with torch.inference_mode():
-                output = self.model(input_ids=ids_BT, attention_mask=mask_BT, output_hidden_states=True)
-                state_BTD = layer(output).float().cpu()
+                output = self.model(input_ids=ids_BT, attention_mask=mask_BT, output_hidden_states=layer is not None)
+                state_BTD = (output.last_hidden_state if layer is None else output.hidden_states[layer]).float().cpu()
             for number, row_T, state_TD in zip(numbers, batch, state_BTD, strict=True):
                 yield number, state_TD[: len(row_T)]
 

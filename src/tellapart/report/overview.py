@@ -42,12 +42,12 @@ class _Run:
     values: dict[str, Interval]
 
 
-def overview(folders: Sequence[RunFolder]) -> tuple[str, list[OverviewColumn]]:
+def overview(folders: Sequence[RunFolder], names: Sequence[str]) -> tuple[str, list[OverviewColumn]]:
     """Returns a sentence that says which run has the highest final value of the headline's metric, and the columns of
-    the table: the metrics that most runs have in common.
+    the table: the metrics that most runs have in common. ``names``: the runs' names, from `unique_names`.
     """
     runs = []
-    for folder, name in zip(folders, unique_names(folders), strict=True):
+    for folder, name in zip(folders, names, strict=True):
         results = folder.results or Results([])
         comparison = compare(results)
         system = comparison.after if comparison else next(iter(order(list(results.systems))), "")

@@ -54,7 +54,7 @@ def render(folders: Sequence[RunFolder], command: str) -> str:
     """Renders the page. ``command``: the command that reproduces it, which the page shows."""
     album, names = Album(), unique_names(folders)
     views = [_view(folder, name, album) for folder, name in zip(folders, names, strict=True)]
-    title, columns = overview(folders) if len(folders) > 1 else (views[0]["headline"], None)
+    title, columns = overview(folders, names) if len(folders) > 1 else (views[0]["headline"], None)
     script = (HERE / "page.js").read_text(encoding="utf-8")
     return template(HERE / "page.html").render(
         views=views,

@@ -10,7 +10,7 @@ import numpy as np
 
 from tellapart.evaluation.context import EvalContext
 from tellapart.evaluation.facts.unmatched_claims import unmatched_claims
-from tellapart.evaluation.facts.verdict import Verdict
+from tellapart.evaluation.facts.verdict import Verdict, rates
 from tellapart.evaluation.metrics.facts import by_references, extractor, fact_metric
 from tellapart.metrics.corpus_scores import Measurement
 from tellapart.metrics.slots import CaptionSlot
@@ -37,8 +37,10 @@ def capture_like(context: EvalContext, slot: CaptionSlot) -> Measurement:
 def _capture(verdicts: Mapping[str, Sequence[Verdict]]) -> Measurement:
     value_N = np.zeros(len(verdicts["object"]))
     for kind, weight in _CAPTURE_WEIGHTS.items():
+        f_N = rates(verdicts[kind])[:, 2]  # NaN if the references make no claim of this kind
         # If neither the caption nor the references make a claim of this kind, they agree.
-        value_N += weight * np.array([v.f if v.expected else float(not v.claims) for v in verdicts[kind]])
+        agree_N = [float(not verdict.claims) for verdict in verdicts[kind]]
+        value_N += weight * np.where(np.isnan(f_N), agree_N, f_N)
     return Measurement(100 * value_N / sum(_CAPTURE_WEIGHTS.values()))
 
 

@@ -73,7 +73,6 @@ def search(way: str, gain: str, context: EvalContext, slot: CaptionSlot) -> Meas
     pictures, because the queries of one picture are dependent.
     """
     _, target_Q = context.flat_queries
-    empty_N = np.array([not text.strip() for text in slot.captions])
 
     def ranks() -> np.ndarray:
         """Returns the rank counts (see `places`) of each query's caption, Q×2."""
@@ -81,6 +80,7 @@ def search(way: str, gain: str, context: EvalContext, slot: CaptionSlot) -> Meas
         parts = [slice(start, start + QUERIES_PER_BLOCK) for start in range(0, len(target_Q), QUERIES_PER_BLOCK)]
         place_Q2 = np.concatenate([places(scores(part), target_Q[part], zero=way == "bm25") for part in parts])
         if way == "encoder":  # never finds empty captions
+            empty_N = np.array([not text.strip() for text in slot.captions])
             place_Q2[empty_N[target_Q], 0] = np.inf
         return place_Q2
 
