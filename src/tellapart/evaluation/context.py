@@ -157,17 +157,22 @@ class EvalContext:
         return self.image_ND
 
     def sets(self, pools: str) -> CandidateSets:
-        """Returns a protocol's candidate sets: ``random100``, ``random100-shuffled`` or ``lookalike``."""
+        """Returns the candidate sets of a file, or of a protocol: ``random100``, ``random100-shuffled``, ``lookalike``,
+        or `ALL_CLIPS`.
+        """
         if self.primary is not None:
             return self.primary.sets(pools)
         if pools in self.file_sets:
             return self.file_sets[pools]
-        count, shuffled, seed = len(self.ids), pools.endswith("-shuffled"), self.inputs.seed
-        if pools == ALL_CLIPS:
-            return self.once(("sets", pools), lambda: whole_sets([range(count)], ALL_CLIPS))
-        if pools == "lookalike":
-            return self.once(("sets", pools), lambda: lookalike_sets(self.images, self.inputs.lookalike))
-        return self.once(("sets", pools), lambda: random_pools(count, POOL, shuffled, seed))
+
+        def make() -> CandidateSets:
+            if pools == ALL_CLIPS:
+                return whole_sets([range(len(self.ids))], ALL_CLIPS)
+            if pools == "lookalike":
+                return lookalike_sets(self.images, self.inputs.lookalike)
+            return random_pools(len(self.ids), POOL, pools.endswith("-shuffled"), self.inputs.seed)
+
+        return self.once(("sets", pools), make)
 
     def text_features(self, slot: CaptionSlot, prefix: str = "") -> np.ndarray:
         """Returns L2-normalized features for a slot's captions, N×D."""

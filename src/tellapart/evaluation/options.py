@@ -18,6 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from tellapart.errors import UsageError, nearest
 from tellapart.evaluation.judge_inputs import LEDGER, JudgeInputs
+from tellapart.utils.validation_errors import validation_message
 
 
 def metric_names(incomplete: str) -> list[str]:
@@ -178,5 +179,5 @@ class EvalOptions(EvalSettings, EvalFiles):
             try:
                 values[name] = TypeAdapter(known[name][0]).validate_python(text)
             except ValidationError as error:
-                raise UsageError(f"--set {assignment}: {error.errors()[0]['msg']}") from error
+                raise UsageError(f"--set {assignment}: {validation_message(error)}") from error
         return replace(self, **values)

@@ -28,36 +28,29 @@ def check_options(options: EvalOptions) -> None:
     scorer, metrics = options.scorer, options.metrics
     if options.words:
         check_words(len(options.captions or ()) + (options.human is not None))
-    for missing, message in (
-        (options.eval_scorers and scorer is None, "--eval-scorer adds a second scorer; also pass --scorer MODEL"),
-        *(
-            (
-                metrics is None and given is not None,
+    if options.eval_scorers and scorer is None:
+        raise UsageError("--eval-scorer adds a second scorer; also pass --scorer MODEL")
+    on_request = {
+        "synonyms": (options.synonyms, "chair_i,chair_s"),
+        "--llm-judge": (options.llm_judge, "clair"),
+    }
+    for option, (given, some) in on_request.items():
+        if metrics is None and given is not None:
+            raise UsageError(
                 f"{option} is only used by metrics that must be requested by name; add --metrics {some}, or remove "
-                f"{option}",
+                f"{option}"
             )
-            for option, given, some in (
-                ("synonyms", options.synonyms, "chair_i,chair_s"),
-                ("--llm-judge", options.llm_judge, "clair"),
-            )
-        ),
-        (
-            scorer is None and (options.long_texts != "truncate" or options.emscore_idf is not None),
-            "long_texts and emscore_idf require a scorer; add --scorer MODEL, or remove these settings",
-        ),
-        (
-            (options.device, options.precision) != ("auto", "auto") and not options.models,
-            "--device and --precision require a model; add --scorer MODEL, or remove both options",
-        ),
-        (
-            options.query_encoder is not None and options.queries is None and "capture_soft" not in (metrics or ""),
+    if scorer is None and (options.long_texts != "truncate" or options.emscore_idf is not None):
+        raise UsageError("long_texts and emscore_idf require a scorer; add --scorer MODEL, or remove these settings")
+    if (options.device, options.precision) != ("auto", "auto") and not options.models:
+        raise UsageError("--device and --precision require a model; add --scorer MODEL, or remove both options")
+    if options.query_encoder is not None and options.queries is None and "capture_soft" not in (metrics or ""):
+        raise UsageError(
             "query_encoder requires queries or soft claims; add --queries FILE or --metrics capture_soft, or remove "
-            "this setting",
-        ),
-        (scorer is not None and options.data is None, "a scorer requires pictures; add --data SPEC"),
-    ):
-        if missing:
-            raise UsageError(message)
+            "this setting"
+        )
+    if scorer is not None and options.data is None:
+        raise UsageError("a scorer requires pictures; add --data SPEC")
 
 
 def read_files(options: EvalOptions) -> tuple[dict[str, dict[str, list[str]]], EvalInputs, list[str]]:
