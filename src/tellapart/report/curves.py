@@ -65,12 +65,12 @@ class Chart(Plot):
         return thin(self.series)
 
     @cached_property
-    def x_range(self) -> tuple[float, float]:  # type: ignore[override]
+    def x_range(self) -> tuple[float, float]:
         """Returns the first and the last step."""
         return self.buckets[0].step, self.buckets[-1].step
 
     @cached_property
-    def y_range(self) -> tuple[float, float]:  # type: ignore[override]
+    def y_range(self) -> tuple[float, float]:
         """Returns the range of the means plus a margin. Single spikes can exceed it, so that they do not flatten the
         curve.
         """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -51,13 +52,21 @@ def value_text(x: float) -> str:
     return (MINUS if x < 0 else "") + text
 
 
-class Plot:
+class Plot(ABC):
     """A plot's scales, for the template. Subclasses define the frame and the ranges of the values."""
 
     frame: ClassVar[PlotFrame]
     x_count: ClassVar[int] = 5  # approximate number of ticks
-    x_range: tuple[float, float]
-    y_range: tuple[float, float]
+
+    @property
+    @abstractmethod
+    def x_range(self) -> tuple[float, float]:
+        """Returns the lowest and highest value on the horizontal axis."""
+
+    @property
+    @abstractmethod
+    def y_range(self) -> tuple[float, float]:
+        """Returns the lowest and highest value on the vertical axis."""
 
     @staticmethod
     def x_text(value: float) -> str:

@@ -45,12 +45,12 @@ class TradeOff(Plot):
     x_count = 7
 
     @cached_property
-    def x_range(self) -> tuple[float, float]:  # type: ignore[override]
+    def x_range(self) -> tuple[float, float]:
         """Returns the range of CIDEr plus a margin."""
         return padded([cost for course in self.courses for _, cost, _ in course.points], 0.08)
 
     @cached_property
-    def y_range(self) -> tuple[float, float]:  # type: ignore[override]
+    def y_range(self) -> tuple[float, float]:
         """Returns the range of recall plus a margin."""
         return padded([value for course in self.courses for _, _, value in course.points], 0.08)
 
