@@ -34,7 +34,9 @@ def plain_words(text: str) -> str:
 
 
 def _on_pairing(results: Results) -> Iterator[str]:
-    """Notes each system whose captions fit their pictures' references no better than shuffled captions would."""
+    """Yields a note on each system whose captions fit their pictures' references no better than shuffled captions
+    would.
+    """
     for system, captions in results.captions.items():
         if results.references is None or system == HUMAN:
             continue
@@ -47,7 +49,7 @@ def _on_pairing(results: Results) -> Iterator[str]:
 
 
 def _on_queries(results: Results, context: EvalContext) -> Iterator[str]:
-    """Notes the result of searching each system's captions, and warns if many captions are identical to queries."""
+    """Yields a note on searching each system's captions, and a warning if many captions are identical to queries."""
     queries = [{plain_words(text) for text in context.inputs.queries.get(id_, ())} for id_ in context.ids]
     for system, found in results.systems.items():
         if (interval := found.get("search_bm25_r1")) is None or system == CHANCE:
@@ -64,7 +66,7 @@ def _on_queries(results: Results, context: EvalContext) -> Iterator[str]:
 
 
 def _on_cider(chosen: Container[str], context: EvalContext) -> Iterator[str]:
-    """Notes if CIDEr's document frequencies are meaningless because all pictures have equal references."""
+    """Yields a note if CIDEr's document frequencies are meaningless because all pictures have equal references."""
     named = [name for name in ("cider", "cider_plain") if name in chosen]
     if named and context.references is not None and len(set(map(frozenset, context.references))) == 1:
         why = "there is only one picture" if len(context.ids) == 1 else "all pictures have the same references"
@@ -75,7 +77,7 @@ def _on_cider(chosen: Container[str], context: EvalContext) -> Iterator[str]:
 
 
 def _on_confidences(context: EvalContext) -> Iterator[str]:
-    """Notes each system whose captions make claims that have no stored confidence."""
+    """Yields a note on each system whose captions make claims that have no stored confidence."""
     for system, slots in context.slots.items():
         claims_N = context.kept((UNSTATED, id(slots[0]))) or []
         if count := sum(map(len, claims_N)):
@@ -88,7 +90,7 @@ def _on_confidences(context: EvalContext) -> Iterator[str]:
 
 
 def _on_cut_texts(context: EvalContext) -> Iterator[str]:
-    """Notes texts that were too long for the language model or a text encoder."""
+    """Yields notes on texts that were too long for the language model or a text encoder."""
     for model, what in (
         (context.inputs.language_model, "their perplexity covers only what fits"),
         (context.inputs.text_encoder, "their BERTScore covers only what fits"),

@@ -19,8 +19,8 @@ _SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 
 
 class ScorerTexts:
-    """Computes text features with one scorer. ``long_texts``: how to handle texts that exceed the scorer's
-    window, truncate or sentences.
+    """Computes text features with one scorer. ``long_texts``: how to handle texts that exceed the scorer's window,
+    "truncate" or "sentences".
     """
 
     def __init__(self, scorer: Scorer, long_texts: str) -> None:

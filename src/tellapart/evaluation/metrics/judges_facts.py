@@ -59,8 +59,11 @@ def dcscore_verdicts(context: EvalContext, slot: CaptionSlot) -> list[Verdict | 
 
 
 def _verdict(true: Sequence[bool], places: Sequence[int], known: int) -> Verdict:
-    """``true``: whether each unit is true. ``places``: for each reference unit, the number of the unit that states it,
-    or 0.
+    """Returns the counts of one caption.
+
+    true: whether each of its units is true.
+    places: for each reference unit, the number of the unit that states it, or 0.
+    known: the number of reference units.
     """
     matched = {place - 1 for place in places if place}
     stated = sum(1 for place in places if place and true[place - 1])
