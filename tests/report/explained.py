@@ -1,4 +1,4 @@
-"""Results and metrics with the registry's descriptions, as evaluations store them."""
+"""Results with the registry's descriptions of metrics, as evaluations store them."""
 
 from typing import Any
 
@@ -6,7 +6,6 @@ from tellapart.metrics.metric_info import MetricInfo
 from tellapart.metrics.registry import METRICS
 from tellapart.metrics.result_keys import parse_key
 from tellapart.metrics.results import Results
-from tellapart.report import shown_metric
 
 
 def info(key: str) -> MetricInfo:
@@ -21,8 +20,3 @@ def made_results(**fields: Any) -> Results:
     results = Results.from_json(fields)
     results.metrics |= {key: info(key) for system in results.systems.values() for key in system}
     return results
-
-
-def described(key: str) -> shown_metric.ShownMetric:
-    """The metric of a key, with the registry's words."""
-    return shown_metric.describe(key, info=info(key))

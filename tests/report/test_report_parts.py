@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from explained import described, made_results
+from explained import made_results
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sample_run import results
@@ -23,7 +23,7 @@ from tellapart.report.headline import headline
 from tellapart.report.number_text import format_number
 from tellapart.report.page import duration, moment
 from tellapart.report.plot import nice_ticks
-from tellapart.report.shown_metric import arrange
+from tellapart.report.shown_metric import arrange, describe
 from tellapart.report.verdict import compare
 
 
@@ -125,13 +125,13 @@ def test_what_the_results_say_of_a_metric_goes_before_the_words_of_the_report() 
 
 
 def test_metrics_are_described_in_words_and_keep_to_their_second_scorer() -> None:
-    assert described("recall@5.random100").name == "R@5 among 100 consecutive pictures"
-    other = described("recall@1.lookalike@judge-b")
+    assert describe("recall@5.random100").name == "R@5 among 100 consecutive pictures"
+    other = describe("recall@1.lookalike@judge-b")
     assert (other.name, other.scorer, other.direction) == ("R@1 among look-alikes, scorer “judge-b”", "judge-b", 1)
-    assert described("clipscore@judge").name == "CLIPScore, scorer “judge”"
-    assert (described("my_own").name, described("my_own").direction) == ("my own", 0)
+    assert describe("clipscore@judge").name == "CLIPScore, scorer “judge”"
+    assert (describe("my_own").name, describe("my_own").direction) == ("my own", 0)
     keys = ["length", "recall@1.random100", "recall@1.lookalike", "recall@1.random100@j"]
-    assert [m.key for m in arrange(map(described, keys))] == [keys[1], keys[3], keys[2], keys[0]]
+    assert [m.key for m in arrange(map(describe, keys))] == [keys[1], keys[3], keys[2], keys[0]]
 
 
 def test_numbers_read_well_and_never_hide_a_difference() -> None:
