@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +94,7 @@ def tokenizer_of_adapter(folder: Path, model: Any, own: Any) -> Any:
         )
     tables, needed = embedding_rows(model), max(after.values()) + 1
     if needed > min(tables.values()):
-        saved = saved_rows(folder, model, r"(base_layer\.)?weight")
+        saved = saved_rows(folder, tables, r"(base_layer\.)?weight")
         lacking = [end for end in tables if saved.get(end, 0) < needed]
         if lacking and not (len(lacking) < len(tables) and model.config.tie_word_embeddings):
             added = sorted(after.keys() - before.keys())
@@ -110,7 +111,7 @@ def tokenizer_of_adapter(folder: Path, model: Any, own: Any) -> Any:
 def check_vocabulary(model: Any, folder: Path) -> None:
     """Raises `TellapartError` if the adapter was trained with a different number of tokens than its base model has."""
     tables = embedding_rows(model)
-    for end, tokens in saved_rows(folder, model, r"(base_layer\.)?weight|lora_B\.weight|lora_embedding_A").items():
+    for end, tokens in saved_rows(folder, tables, r"(base_layer\.)?weight|lora_B\.weight|lora_embedding_A").items():
         if tokens != tables[end]:
             raise TellapartError(
                 f"{folder} has {tokens:,} word embeddings, but its base has {tables[end]:,}: tokens were added before "
@@ -126,15 +127,15 @@ def embedding_rows(model: Any) -> dict[str, int]:
     return {name.rpartition(".")[2]: len(each.weight) for name, each in model.named_modules() if each in layers}
 
 
-def saved_rows(folder: Path, model: Any, weights: str) -> dict[str, int]:
-    """Returns the largest number of tokens of each layer of `embedding_rows` in the adapter, if it contains the layer.
+def saved_rows(folder: Path, layers: Iterable[str], weights: str) -> dict[str, int]:
+    """Returns the largest number of tokens of each of these layers in the adapter, if it contains the layer.
 
-    weights: pattern of the names of a layer's weights.
+    layers: see `embedding_rows`. weights: pattern of the names of a layer's weights.
     """
-    ends = "|".join(map(re.escape, embedding_rows(model)))
+    pattern = re.compile(rf"\.({'|'.join(map(re.escape, layers))})\.({weights})$")
     rows: dict[str, int] = {}
     for key, shape in shapes_in(folder).items():
-        if match := re.search(rf"\.({ends})\.({weights})$", key):
+        if match := pattern.search(key):
             rows[match[1]] = max(rows.get(match[1], 0), shape[1 if key.endswith("lora_embedding_A") else 0])
     return rows
 

@@ -146,9 +146,9 @@ class PackedPictures:
     def unpack(self, rows: torch.Tensor) -> list[dict[str, torch.Tensor]]:
         """Returns the tensors of each picture."""
         pictures: list[dict[str, torch.Tensor]] = []
-        for row in rows:
-            at = SHAPE * len(self.names)
-            header = row[:at].round().long().tolist()
+        first = SHAPE * len(self.names)
+        for row, header in zip(rows, rows[:, :first].round().long().tolist(), strict=True):
+            at = first
             pictures.append({})
             for place, name in enumerate(self.names):
                 dimensions, *sizes = header[SHAPE * place : SHAPE * (place + 1)]
@@ -186,8 +186,8 @@ class PackedPictures:
         most = self.most_units * states[0][0].numel() + beside
         return torch.stack(
             [
-                self._row(each | {PIXELS: own.unflatten(0, shape)}, most)
-                for each, own, shape in zip(pictures, states, units, strict=True)
+                self._row(each | {PIXELS: state.unflatten(0, shape)}, most)
+                for each, state, shape in zip(pictures, states, units, strict=True)
             ]
         )
 

@@ -81,37 +81,35 @@ class PicturePrompt:
         return {name: x for name, x in read.items() if name in self.captioner.accepted and name != "pixel_values"}
 
     @cached_property
-    def blank_ids(self) -> list[int]:
-        """Returns the token ids in `of_blank` that represent the blank picture."""
-        packed = self.captioner.packed
-        assert packed is not None
-        read = packed.read(self.captioner.blank())
-        ids: list[int] = read["input_ids"][0].tolist()
+    def around(self) -> tuple[list[int], list[int]]:
+        """Returns the prompt's token ids before and after the picture, for models whose pictures are packed.
+
+        Raises `TellapartError` if the processor encodes a picture differently with and without the prompt.
+        """
+        read = self.captioner.packed.read(self.captioner.blank())
+        picture, ids = (each["input_ids"][0].tolist() for each in (read, self.of_blank))
+        at = next((at for at in range(len(ids)) if ids[at : at + len(picture)] == picture), None)
         same = all(torch.equal(read[name], x) for name, x in self.of_blank.items() if name not in TEXT)
-        if not same or self._place_of(ids) is None:
+        if not same or at is None:
             raise TellapartError(
                 f"{self.captioner.model.config.model_type} models encode a picture differently with and without a "
                 f"prompt; use a family listed in {page_url('captioners.md')}, or write your own captioner around the "
                 "model"
             )
-        return ids
-
-    def _place_of(self, picture: list[int]) -> int | None:
-        """Returns the index of the picture's ids in the prompt, or None if the prompt does not contain them."""
-        ids = self.of_blank["input_ids"][0].tolist()
-        return next((at for at in range(len(ids)) if ids[at : at + len(picture)] == picture), None)
+        return ids[:at], ids[at + len(picture) :]
 
     def with_picture(self, picture: Sequence[int]) -> list[int]:
-        """Returns the prompt's token ids with the blank picture's ids replaced by ``picture``."""
-        ids, at = self.of_blank["input_ids"][0].tolist(), self._place_of(self.blank_ids)
-        return [*ids[:at], *picture, *ids[(at or 0) + len(self.blank_ids) :]]
+        """Returns the prompt's token ids for a ``picture``, which is given by its token ids."""
+        before, after = self.around
+        return [*before, *picture, *after]
 
     def rows(self, pictures: Sequence[Sequence[int]]) -> dict[str, torch.Tensor]:
         """Returns the right-aligned prompts for R ``pictures``, which are given by their token ids."""
-        device, pad = self.captioner.device, self.captioner.tokenizer.pad_token_id
-        rows = [torch.tensor(self.with_picture(picture), device=device) for picture in pictures]
+        pad = self.captioner.tokenizer.pad_token_id
+        rows = [torch.tensor(self.with_picture(picture)) for picture in pictures]
         ids_RP = pad_sequence(rows, batch_first=True, padding_value=pad, padding_side="left")
         ones = [torch.ones_like(row) for row in rows]
         inputs = {"input_ids": ids_RP, "attention_mask": pad_sequence(ones, batch_first=True, padding_side="left")}
         kinds_RP = (ids_RP == self.captioner.places[0]).int()
-        return inputs | {name: kinds_RP for name in TEXT[2:] if name in self.of_blank}
+        inputs |= {name: kinds_RP for name in TEXT[2:] if name in self.of_blank}
+        return {name: x.to(self.captioner.device) for name, x in inputs.items()}

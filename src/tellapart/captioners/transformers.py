@@ -210,7 +210,7 @@ class Hf(Prompted):
             return max_tokens_after(self.text_config, self._begun(1).shape[1])
         before = self.before.of_blank["input_ids"].shape[1]
         if self.packed is not None:  # other pictures may take more positions than the blank picture
-            before += self.packed.most_tokens - len(self.before.blank_ids)
+            before = sum(map(len, self.before.around)) + self.packed.most_tokens
         return max_tokens_after(self.text_config, before)
 
     def _caption_rows(self, texts: Sequence[str]) -> list[list[int]]:

@@ -236,7 +236,8 @@ class PartsScorer(Scorer):
 
     def _read_rows(self, ids_NT: torch.Tensor, row_M: torch.Tensor) -> torch.Tensor:
         """Computes the text encoder's outputs for these rows of unpadded texts, M×H."""
-        return self.model.read(ids_NT[row_M], torch.ones_like(ids_NT[row_M]))
+        ids_MT = ids_NT[row_M]
+        return self.model.read(ids_MT, torch.ones_like(ids_MT))
 
     @cached_property
     def _text_label(self) -> str:
