@@ -138,9 +138,11 @@ class Prompted(Captioner, ABC):
             state.encoded_NPD, state.encoded_mask_NP = inner.encoder_last_hidden_state, mask_BP
         elif mask_BP is not None:
             state.mask_NP = mask_BP if self.pads_prompts else None
-            axes = self.position_axes > 1
-            shift = getattr(self.model.base_model, "rope_deltas", None) if axes else 0 if self.takes_positions else None
-            state.position_N1 = None if shift is None else mask_BP.sum(1, keepdim=True) + shift
+            shift_B1 = getattr(self.model.base_model, "rope_deltas", None) if self.position_axes > 1 else None
+            if self.takes_positions:
+                state.position_N1 = mask_BP.sum(1, keepdim=True)
+            elif shift_B1 is not None:
+                state.position_N1 = mask_BP.sum(1, keepdim=True) + shift_B1
         return state
 
     def decode(self, state: KVCache, tokens_NT: torch.Tensor) -> torch.Tensor:

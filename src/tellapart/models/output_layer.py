@@ -185,11 +185,13 @@ class VocabularyTerm:
         if layer.to_hidden_BTH is not None:
             back_nH = linear(grad_nV, weight_VH.T).to(layer.wide)
             layer.to_hidden_BTH.flatten(0, 1).index_add_(0, self.place_N[n], back_nH)
-        if layer.wants_weight and layer.to_weight_VH is None:
+        if not layer.wants_weight:
+            return
+        if layer.to_weight_VH is None:
             layer.to_weight_VH = torch.mm(grad_nV.T, hidden_nH).to(layer.wide)
-        elif layer.to_weight_VH is not None and grad_nV.dtype == layer.wide:
+        elif grad_nV.dtype == layer.wide:
             layer.to_weight_VH.addmm_(grad_nV.T, hidden_nH)  # without another matrix of that size
-        elif layer.to_weight_VH is not None:
+        else:
             layer.to_weight_VH += torch.mm(grad_nV.T, hidden_nH)
 
 

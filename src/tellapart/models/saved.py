@@ -147,7 +147,8 @@ def loading_errors(name: str, expected: str) -> Iterator[None]:
             )
         else:
             lines = str(error).strip().splitlines() or [type(error).__name__]
-            cause = " ".join(" ".join(lines[: 1 + lines[0].rstrip().endswith(":")]).split())  # a heading is not enough
+            count = 2 if lines[0].rstrip().endswith(":") else 1  # the first line can be a heading
+            cause = " ".join(" ".join(lines[:count]).split())
             offline = " (HF_HUB_OFFLINE is set)" if os.environ.get("HF_HUB_OFFLINE") else ""
             here = Path(name).exists() or name == "scenes"
             hub = "" if here else f": there is no such folder, and from the hub{offline}"
