@@ -13,7 +13,7 @@ from PIL import Image
 from tellapart.errors import TellapartError, UsageError
 from tellapart.models.devices import resolve_device
 from tellapart.models.precision import exact_precision, set_precision
-from tellapart.models.saved import check_whole, checked_model_folder, load_reported, loading_errors
+from tellapart.models.saved import check_whole, checked_model_folder, load_processor, load_reported, loading_errors
 from tellapart.scorers.base import Scorer
 from tellapart.scorers.parts import PartsModel, PartsScorer
 from tellapart.utils.allowed_code import code_path
@@ -48,7 +48,7 @@ def load_scorer(name: str, device: str | torch.device = "auto", precision: str =
     with loading_errors(name, "a scorer such as openai/clip-vit-base-patch32"):
         model, report = load_reported(transformers.AutoModel, where, dtype=torch.float32)
         tokenizer = transformers.AutoTokenizer.from_pretrained(where, trust_remote_code=False)
-        processor = transformers.AutoImageProcessor.from_pretrained(where, backend="pil", trust_remote_code=False)
+        processor = load_processor(where)
         processor(images=[Image.new("RGB", (8, 8))], return_tensors="pt")  # damaged settings should fail now
     if not hasattr(model, "logit_scale"):
         raise TellapartError(
