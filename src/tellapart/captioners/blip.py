@@ -46,8 +46,9 @@ class Blip(Captioner):
 
     def encode(self, pixels_BCHW: torch.Tensor) -> torch.Tensor:
         tower = self.model.vision_model
+        # Transformers has no fused attention for BLIP.
         fused = [] if torch.is_grad_enabled() else [layer.self_attn for layer in tower.encoder.layers]
-        with replaced_forwards((each, partial(fused_attention, each)) for each in fused):  # transformers has none
+        with replaced_forwards((each, partial(fused_attention, each)) for each in fused):
             visual: torch.Tensor = tower(pixel_values=self.inputs(pixels_BCHW)).last_hidden_state
         return visual
 

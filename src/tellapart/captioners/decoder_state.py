@@ -1,4 +1,7 @@
-"""The state of a decoder between two tokens: its interface, and a state that works without a KV cache."""
+"""What decoding needs from a captioner: the interfaces `Decoder` and `DecoderState`.
+
+`TokenHistory` is the state of captioners that have no KV cache.
+"""
 
 from __future__ import annotations
 

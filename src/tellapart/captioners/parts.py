@@ -90,7 +90,7 @@ def vision_tower(name: str) -> tuple[Any, str, Any]:
         vision.projection_dim = config.projection_dim  # from the full CLIP; the vision config may contain a default
         family, visual = transformers.CLIPVisionModelWithProjection, "projected"
     tower, report = load_reported(family, name, config=vision, dtype=torch.float32)
-    # The text tower is not needed, so that its weights are not reported.
+    # The text tower is not needed, so its weights are not reported.
     check_whole(name, tower, {**report, "unexpected_keys": ()}, "; expected a complete CLIP or SigLIP")
     return tower, visual, processor
 
