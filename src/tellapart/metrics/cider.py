@@ -14,8 +14,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from hashlib import blake2b
-from itertools import chain, takewhile
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,6 +26,7 @@ from tellapart.metrics.inputs import References, check, with_mean
 from tellapart.metrics.metric_info import CLOSE
 from tellapart.metrics.ptb import VERSION, ptb_tokenize, tokenized
 from tellapart.metrics.registry import metric
+from tellapart.metrics.word_hashes import find_hashes, word_hash
 
 Sentence = str | Sequence[int]  # words joined by spaces, or token ids
 
@@ -40,10 +40,7 @@ _PICTURES_AT_ONCE = 4096  # limits the memory needed for many captions
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)  # odd multiplier of the polynomial that hashes an n-gram
 
 
-@lru_cache(maxsize=1 << 20)
-def _word_hash(word: str | int) -> int:
-    """Returns a 64-bit hash that is the same in every process."""
-    return int.from_bytes(blake2b(str(word).encode(errors="surrogatepass"), digest_size=8).digest(), "little")
+_word_hash = lru_cache(maxsize=1 << 20)(word_hash)
 
 
 class NgramCounts(NamedTuple):
@@ -116,9 +113,9 @@ class DocumentFrequencies:
 
     def idf(self, hash_G: np.ndarray) -> np.ndarray:
         """Computes the inverse document frequency of n-grams. An unknown n-gram counts as if one picture had it."""
-        place_G = np.searchsorted(self.hash_G, hash_G)
-        known_G = np.append(self.hash_G, np.uint64(0))[place_G] == hash_G
-        frequency_G = np.where(known_G, np.append(self.frequency_G, 1)[place_G], 1)
+        row_G = find_hashes(self.hash_G, hash_G)
+        frequency_G = np.ones(len(hash_G))
+        frequency_G[row_G >= 0] = self.frequency_G[row_G[row_G >= 0]]
         idf_G: np.ndarray = np.log(max(self.documents, 1)) - np.log(frequency_G)
         return idf_G
 
@@ -348,7 +345,11 @@ class CiderD:
         end = self.end_token
         if end is None:
             return rows
-        return [[*takewhile(end.__ne__, row), *[end] * (self.end and (is_reference or end in row))] for row in rows]
+        ends = [[*row, end].index(end) for row in rows]
+        return [
+            row[:at] + [end] * (self.end and (is_reference or at < len(row)))
+            for row, at in zip(rows, ends, strict=True)
+        ]
 
 
 def _kind(ids: bool, end: bool) -> str:

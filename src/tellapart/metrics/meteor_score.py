@@ -31,12 +31,12 @@ from tellapart.metrics.meteor_tables import (
     english_stemmer,
     index_folder,
     open_tables,
-    word_hash,
 )
 from tellapart.metrics.metric_info import CLOSE
 from tellapart.metrics.ptb import VERSION, tokenized
 from tellapart.metrics.recent import recent
 from tellapart.metrics.registry import metric
+from tellapart.metrics.word_hashes import word_hash
 from tellapart.utils import forks
 from tellapart.utils.progress import track
 

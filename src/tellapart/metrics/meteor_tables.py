@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 
 from tellapart.errors import MissingExtra, TellapartError
+from tellapart.metrics.word_hashes import find_hashes, word_hash
 from tellapart.utils.locks import locked
 from tellapart.utils.progress import Progress
 
@@ -54,11 +55,7 @@ class Lists:
 
     def find(self, hashes: np.ndarray) -> np.ndarray:
         """Returns each hash's row, or −1 for an unknown hash."""
-        if not len(self.key):
-            return np.full(len(hashes), -1)
-        place = np.searchsorted(self.key, hashes)
-        place[place == len(self.key)] = 0
-        return np.where(self.key[place] == hashes, place, -1)
+        return find_hashes(self.key, hashes)
 
     def row(self, number: int) -> list[int]:
         row: list[int] = self.value[self.start[number] : self.start[number + 1]].tolist()
@@ -82,10 +79,6 @@ class Tables:
     synsets: Lists
     words: Lists
     stem_W: np.ndarray
-
-
-def word_hash(word: str) -> int:
-    return int.from_bytes(hashlib.blake2b(word.encode(errors="surrogatepass"), digest_size=8).digest(), "little")
 
 
 def index_folder() -> Path:
