@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tellapart.metrics.corpus_scores import UNBOUNDED, Bounds, Recounted, Sums
+from tellapart.metrics.corpus_scores import UNBOUNDED, Bounds, Recounted, Sums, mean_of
 from tellapart.metrics.draws import RESAMPLES, Draws, random_swaps
 from tellapart.metrics.intervals import FEW, SINGLE, Estimate, count_unusual, interval_ends, mean_estimate
 
@@ -145,11 +145,11 @@ def paired_means(
 ) -> PairedTest:
     """Returns the paired test of two means. A permutation swaps value − baseline with zero."""
     difference_N = np.asarray(value_N, dtype=float) - np.asarray(baseline_N, dtype=float)
-    system, baseline, *sides = (
-        mean_estimate(draws, own_N, weight_N, unit_N, bounds)
-        for own_N in (difference_N, 0 * difference_N, value_N, baseline_N)
+    system, baseline = (
+        mean_estimate(draws, own_N, weight_N, unit_N, bounds) for own_N in (difference_N, 0 * difference_N)
     )
-    ends = bounds_of_difference(bounds, *(side.value_N for side in sides))
+    means = (mean_of(own_N, weight_N, unit_N) for own_N in (value_N, baseline_N))  # not resampled
+    ends = bounds_of_difference(bounds, *(mean.score(mean.stats) for mean in means))
     return PairedTest(draws, system, baseline, system.value_N, ends)
 
 
