@@ -13,7 +13,8 @@ from tellapart.errors import UsageError
 from tellapart.models import output_layer as head
 from tellapart.models.protocols import CaptionerLike
 from tellapart.objectives.base import ObjectiveOptions, Stateless, objective
-from tellapart.objectives.labels import at_least_float32, check_labels, count_valid, flat_positions, loss_of_references
+from tellapart.objectives.labels import at_least_float32, check_labels, count_valid, flat_positions
+from tellapart.objectives.reference_loss import loss_of_references
 from tellapart.rewards.run_parts import RunParts
 from tellapart.types import Batch, Loss
 
@@ -75,7 +76,10 @@ def mle_of_references(
     label_smoothing: float = 0.0,
     learned_RT: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Computes `mle_loss` on references (see `loss_of_references`). ``learned_RT``: the tokens that count."""
+    """Computes `mle_loss` on references (see `loss_of_references`).
+
+    learned_RT: mask of the valid tokens that contribute to the loss. None: all valid tokens contribute.
+    """
     return loss_of_references(
         learner,
         visual,
