@@ -55,7 +55,8 @@ class Draws:
 
     def ask(self, weights: Weights, stats: np.ndarray) -> Callable[[], np.ndarray]:
         """Registers statistics, N×…. Returns a function that returns their sums in each resample, R×…."""
-        asked, number = self._asked[weights, len(stats)], len(self._asked[weights, len(stats)])
+        asked = self._asked[weights, len(stats)]
+        number = len(asked)
         asked.append(stats)
         return lambda: self._sums_of_asked(weights, len(stats))[number]
 

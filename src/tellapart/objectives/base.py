@@ -163,7 +163,6 @@ def objective(label: str, *, help: str, **about: Any) -> Callable[[type[Options]
     """Registers an options class as an objective under its ``kind``. ``options.build(parts)`` must return the
     objective. ``about`` sets fields of its `ObjectiveEntry`.
     """
-
     return register_options(OBJECTIVES, label, help=help, **about)
 
 

@@ -111,7 +111,6 @@ REWARDS: Registry[RewardEntry] = Registry(
 
 def reward(label: str, *, help: str, needs: tuple[str, ...] = ()) -> Callable[[type[Options]], type[Options]]:
     """Registers an options class as a reward under its ``kind``. ``options.build(parts)`` must return the reward."""
-
     return register_options(REWARDS, label, help=help, needs=needs, direction="higher")
 
 
