@@ -168,3 +168,9 @@ def test_encoding_goes_on_however_the_scorer_s_path_is_spelled(
     for scorer in (tiny_scorer, f"{tiny_scorer}/../{tiny_scorer.name}/"):
         done = cli("data", "encode", scorer, photos, "-o", out)
         assert done.status == 0, done.err
+    file = Path(f"{out}.job", "job.json")
+    job = json.loads(file.read_text())
+    del job["deciding"]["format"]  # as before the format of a shard's result changed
+    file.write_text(json.dumps(job | {"fingerprint": "0" * 32}))
+    older = cli("data", "encode", tiny_scorer, photos, "-o", out)
+    assert older.status == 2 and "is a job with a different format; pass --overwrite" in older.err

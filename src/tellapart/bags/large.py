@@ -388,10 +388,8 @@ class LargeSearch:
         near_NK = np.full((rows, self.k), NO_PAIR)
         # Only the last finished round's neighbours exist.
         last = next(done for done in map(self.round_rows, range(self.rounds, -1, -1)) if done.path.is_file())
-        for near_BK, start in zip(
-            blocks_of(near_NK, PICTURES_PER_BLOCK), range(0, rows, PICTURES_PER_BLOCK), strict=True
-        ):
-            at = first + start
+        for start in range(0, rows, PICTURES_PER_BLOCK):
+            near_BK, at = near_NK[start : start + PICTURES_PER_BLOCK], first + start
             entry_BK = last.read(self.places.read(slice(at, at + len(near_BK))))[:, : self.k]
             there_BK = entry_BK["place"] >= 0
             near_BK["row"][there_BK] = self.placed.row.read(entry_BK["place"][there_BK])

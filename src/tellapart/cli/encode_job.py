@@ -28,7 +28,7 @@ def encode_job(
     overwrite: bool,
 ) -> Iterator[Job]:
     """Runs the job that encodes these pictures, and yields it. Its folder stays locked until the block ends."""
-    from tellapart.jobs.works.features import SUFFIX
+    from tellapart.jobs.works.features import FORMAT, SUFFIX
     from tellapart.models.digests import files_digest
 
     options.wanted  # noqa: B018 (rejects options that have no effect)
@@ -36,7 +36,7 @@ def encode_job(
     place = str(here.absolute()) if here.exists() else scorer
     settings = {"scorer": place, "device": device, "precision": precision, "code": allowed_code()}
     # A scorer is identified by its files, not by its path.
-    deciding = {"scorer": files_digest(scorer, "scorer") or scorer, "precision": precision}
+    deciding = {"scorer": files_digest(scorer, "scorer") or scorer, "precision": precision, "format": FORMAT}
     request = JobRequest("encode", settings, deciding)
     with finished_job(
         request, pictures, out, options, "encoding", overwrite=overwrite, suffix=SUFFIX, replaces=False

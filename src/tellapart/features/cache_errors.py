@@ -31,6 +31,6 @@ def cache_errors(folder: Path) -> Iterator[None]:
         cause = next(cause for part, cause in causes.items() if part in str(error))
         raise TellapartError(f"{folder}: {cause}") from None
     except OSError as error:
-        cause = full if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
-        cause = cause or f"the cache cannot be used ({error.strerror or error}); {elsewhere}"
+        unusable = f"the cache cannot be used ({error.strerror or error}); {elsewhere}"
+        cause = full if error.errno in (errno.ENOSPC, errno.EDQUOT) else unusable
         raise TellapartError(f"{folder}: {cause}") from None

@@ -46,7 +46,9 @@ class EncodedRows:
             with np.load(path) as arrays:  # never unpickle: object arrays raise an error
                 return cls(rows_ND=arrays["rows_ND"], **json.loads(arrays["texts"].tobytes()))
         except Exception as error:  # NumPy and zipfile raise almost any error for damaged bytes
-            raise UsageError(f"cannot read rows of the feature store from {path} ({error})") from None
+            raise UsageError(
+                f"{path}: expected feature rows that this version of tellapart wrote ({error}); encode them again"
+            ) from None
 
 
 def encode_rows(

@@ -128,7 +128,8 @@ class StreamedRows:
         return len(self._items)
 
     def __getitem__(self, places: slice | np.ndarray, /) -> np.ndarray:
-        pictures = [self._items[number].picture for number in np.arange(len(self))[places]]
+        numbers = range(len(self))[places] if isinstance(places, slice) else places.tolist()
+        pictures = [self._items[number].picture for number in numbers]
         step = max(1, self._batch_size // self._maker.frames)
         parts = [self._maker.rows([*map(self._maker.of, some)]) for some in blocks_of(pictures, step)]
         return np.concatenate(parts) if parts else np.zeros((0,), np.float32)

@@ -19,10 +19,11 @@ def captions_of(name: str, data: str, device: str = "auto") -> Path:
     The file and the system are named after the captioner. Otherwise, this is ``tellapart caption`` without options, and
     raises the same errors.
     """
-    options = CaptionOptions(out=f"{system_name(name)}.jsonl")
+    out = f"{system_name(name)}.jsonl"
+    options = CaptionOptions(out=out)
     device = "auto" if is_server(name) else device
     caption_folder(plan_captions(name, options), open_data(data), options, device, "auto")
-    return Path(str(options.out))
+    return Path(out)
 
 
 def system_name(captioner: str) -> str:

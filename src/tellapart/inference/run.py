@@ -1,4 +1,4 @@
-"""What `caption_pictures` and `caption_by_server` share: the options of a run, their checks, and its destination."""
+"""The options of a captioning run, their checks, and its output, for `caption_pictures` and `caption_by_server`."""
 
 from __future__ import annotations
 
@@ -116,8 +116,8 @@ class CaptionRun:
 
     @contextmanager
     def opened(self, settings: dict[str, Any]) -> Iterator[tuple[Writer, list[Item], BestOf | None]]:
-        """Opens the output of a run with these ``settings``. Yields the writer, the items to caption, and what chooses
-        between samples.
+        """Opens the output of a run with these ``settings``. Yields the writer, the items to caption, and the
+        `BestOf` that chooses between samples, or None without a scorer.
         """
         replaces = Replace(self.overwrite, self.replace_edited)
         writer = open_writer(self.dataset, self.out, self.format, settings, self.resume, replaces)

@@ -53,13 +53,13 @@ def _url_files(url: str, kind: str | None) -> list[tuple[str, int, str]]:
     with url_errors(url):
         for path in expand_braces(root):
             if any(mark in path for mark in "*["):
-                found = fs.glob(path, detail=True).values()
+                entries = fs.glob(path, detail=True).values()
             elif fs.isdir(path):
-                found = [info for info in fs.ls(path, detail=True) if Path(info["name"]).suffix.lower() in suffixes]
+                entries = [info for info in fs.ls(path, detail=True) if Path(info["name"]).suffix.lower() in suffixes]
             else:
-                found = [fs.info(path)]
-            found = [info for info in found if info.get("type") == "file"]
-            files += sorted(found, key=lambda info: natural_key(str(info["name"])))
+                entries = [fs.info(path)]
+            entries = [info for info in entries if info.get("type") == "file"]
+            files += sorted(entries, key=lambda info: natural_key(str(info["name"])))
     if not files or any(Path(info["name"]).suffix.lower() not in suffixes for info in files):
         raise UsageError(f"{url}: expected files whose names end in {' '.join(suffixes)}, got {len(files)} other files")
     return [

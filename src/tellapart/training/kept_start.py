@@ -1,4 +1,4 @@
-"""The message of a run whose model is the one that it started from."""
+"""The message of a run that saves its initial model, because no step improved it."""
 
 from __future__ import annotations
 

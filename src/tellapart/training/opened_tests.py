@@ -1,4 +1,4 @@
-"""The test sets of a recipe, opened."""
+"""Opens the test sets of a recipe, and reads their bags and hard pools."""
 
 from __future__ import annotations
 

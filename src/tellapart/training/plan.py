@@ -150,7 +150,8 @@ def checked(recipe: dict[str, Any], settings: Sequence[str]) -> Recipe:
     for setting in settings:
         apply_override(recipe, setting)
     planned = check_recipe(recipe, "finetune")
-    if planned.validation.select is None:  # the objective's own metric; among look-alikes, recall does not saturate
+    if planned.validation.select is None:
+        # Among look-alikes, recall does not saturate.
         select = "recall@1.lookalike" if planned.objective.measure == "recall" else planned.select
         apply_override(recipe, f"validation.select={select}")
     return check_recipe(recipe, "finetune")
