@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,6 +20,7 @@ from typer.testing import CliRunner
 import tellapart
 from tellapart.cli.app import App, VerbGroup
 from tellapart.cli.entry import GLOBAL_FLAGS
+from tellapart.cli.signature_options import option_parameters
 from tellapart.cli.whole_app import whole_app
 
 # Options of other programs that messages tell people to type: tar, ray, pip, accelerate, git.
@@ -86,6 +88,19 @@ def test_options_are_described_in_the_docstring() -> None:
 
     with pytest.raises(TypeError, match="nmae"):
         app.command()(mistaken)
+
+    @dataclass
+    class Mistaken:
+        """Options.
+
+        Args:
+            nmae: Whom.
+        """
+
+        name: str = ""
+
+    with pytest.raises(TypeError, match="Mistaken: the docstring describes nmae"):
+        option_parameters(Mistaken)
 
 
 def test_every_option_has_a_help_text() -> None:

@@ -6,7 +6,7 @@ import builtins
 import inspect
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from copy import copy
 from dataclasses import MISSING, fields, is_dataclass
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
@@ -19,10 +19,10 @@ def with_options(function: Callable[..., None]) -> Callable[..., None]:
     """Makes a command's options from its parameters, and their help from the ``Args`` section of its docstring.
 
     A parameter that is a dataclass becomes one option for each documented or annotated field; the function receives an
-    instance of it.
+    instance of it. Raises `TypeError` if a docstring describes a parameter or field that does not exist.
     """
-    about, described = documented(function)
     own = inspect.signature(function, eval_str=True).parameters.values()
+    about, described = documented(function, [each.name for each in own])
     groups: dict[str, Any] = {each.name: each.annotation for each in own if is_dataclass(each.annotation)}
     options = {name: option_parameters(kind) for name, kind in groups.items()}
 
@@ -32,11 +32,7 @@ def with_options(function: Callable[..., None]) -> Callable[..., None]:
         }
         function(**values, **made)
 
-    parameters = [
-        one for each in own for one in options.get(each.name, [with_help(each, described.pop(each.name, None))])
-    ]
-    if described:
-        raise TypeError(f"{function.__name__}: the docstring describes {', '.join(described)}, which is no parameter")
+    parameters = [one for each in own for one in options.get(each.name, [with_help(each, described.get(each.name))])]
     signature = inspect.Signature([each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters])
     command.__signature__ = signature  # type: ignore[attr-defined]
     command.__annotations__ = {each.name: each.annotation for each in parameters}
@@ -53,7 +49,8 @@ def option_parameters(kind: Any) -> list[inspect.Parameter]:
 
     names = Names(vars(builtins) | vars(sys.modules[kind.__module__]))
     hints = get_type_hints(kind, localns=names, include_extras=True)
-    described = {name: text for each in kind.__mro__[::-1] for name, text in documented(each)[1].items()}
+    known = [each.name for each in fields(kind)]
+    described = {name: text for each in kind.__mro__[::-1] for name, text in documented(each, known)[1].items()}
     parameters = [
         inspect.Parameter(
             each.name,
@@ -67,10 +64,15 @@ def option_parameters(kind: Any) -> list[inspect.Parameter]:
     return [with_help(each, described.get(each.name)) for each in parameters]
 
 
-def documented(thing: Any) -> tuple[str, dict[str, str]]:
-    """Splits a docstring into the text before its ``Args`` section, and the description of each argument."""
+def documented(thing: Any, known: Collection[str]) -> tuple[str, dict[str, str]]:
+    """Splits a docstring into the text before its ``Args`` section, and the description of each argument.
+
+    Raises `TypeError` if an argument is not among the ``known`` names.
+    """
     about, _, section = inspect.cleandoc(thing.__doc__ or "").partition("\nArgs:\n")
     entries = re.findall(r"^    (\w+): (.*(?:\n     .*)*)", re.split(r"\n(?=\S)", section)[0], re.MULTILINE)
+    if unknown := [name for name, _ in entries if name not in known]:
+        raise TypeError(f"{thing.__name__}: the docstring describes {', '.join(unknown)}, which is no parameter")
     return about.strip(), {name: " ".join(text.split()) for name, text in entries}
 
 
