@@ -810,6 +810,13 @@ def test_closed_streams_are_the_null_device(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_python_without_docstrings_is_refused() -> None:
+    """Most options are found in docstrings, so they would be missing without a word."""
+    done = subprocess.run([sys.executable, "-OO", "-m", "tellapart", "boost", "--help"], capture_output=True, text=True)
+    assert done.returncode == 2 and done.stdout == ""
+    assert done.stderr.startswith("tellapart: python -OO removes the docstrings") and done.stderr.count("\n") == 1
+
+
 @pytest.mark.long
 def test_a_full_stdout_is_called_so(photos: Path) -> None:
     command = f"{shlex.quote(sys.executable)} -m tellapart"

@@ -93,6 +93,8 @@ def main() -> None:
     atexit.register(_freeze)
     _open_streams()
     _stop_at_sigterm()
+    if sys.flags.optimize > 1:
+        fail("python -OO removes the docstrings that define the options; use python -O, or PYTHONOPTIMIZE=1", 2)
     run(app_of_verb(sys.argv[1:]))
 
 
