@@ -139,15 +139,10 @@ class VerbGroup(TyperGroup):
 
 
 class App(typer.Typer):
-    """A `typer.Typer` that uses `Command` and `VerbGroup`, and applies `with_options` to every command.
+    """A `typer.Typer` that uses `Command` and `VerbGroup`, and applies `with_options` to every command."""
 
-    ``panel``: the panel of ``tellapart --help`` that lists a group of commands.
-    """
-
-    def __init__(self, *, panel: str | None = None, **settings: Any) -> None:
+    def __init__(self, **settings: Any) -> None:
         super().__init__(**{"cls": VerbGroup, **settings})
-        if panel is not None:
-            self.info.rich_help_panel = panel
 
     def command(self, *args: Any, **settings: Any) -> Callable[[F], F]:
         """See `typer.Typer.command`."""

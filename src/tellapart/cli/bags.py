@@ -51,7 +51,7 @@ app = App(
     name="bags",
     help="Find bags (sets) of look-alike pictures, build and review benchmarks, and write their cards.",
     no_args_is_help=True,
-    panel=DATA,
+    rich_help_panel=DATA,
 )
 
 

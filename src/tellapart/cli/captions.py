@@ -31,7 +31,7 @@ app = App(
     name="captions",
     help="Show the captions of a folder and who wrote them, and undo changes.",
     no_args_is_help=True,
-    panel=MEASURING,
+    rich_help_panel=MEASURING,
 )
 
 

@@ -30,7 +30,7 @@ app = App(
     name="data",
     help="List the kinds of data sets, simplify captions, and encode pictures.",
     no_args_is_help=True,
-    panel=DATA,
+    rich_help_panel=DATA,
 )
 KEPT = ("subject", "svo")
 

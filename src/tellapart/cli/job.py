@@ -20,7 +20,7 @@ app = App(
     name="job",
     help="Show the progress of multi-worker jobs, and merge their results.",
     no_args_is_help=True,
-    panel=HOUSEKEEPING,
+    rich_help_panel=HOUSEKEEPING,
 )
 JobFolder = Annotated[str, typer.Argument(metavar="FOLDER", help="Job folder (RESULT.job), as a path or URL.")]
 

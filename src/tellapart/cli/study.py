@@ -33,7 +33,7 @@ app = App(
     help="Run user studies (match captions to pictures, rate or compare captions); measure how well metrics agree with "
     "people.",
     no_args_is_help=True,
-    panel=DATA,
+    rich_help_panel=DATA,
 )
 app.add_typer(creating)
 

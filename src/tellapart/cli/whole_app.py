@@ -75,7 +75,7 @@ def app_of(groups: Iterable[App]) -> App:
     filled = copy(app)
     filled.registered_groups = []
     for group in groups:
-        filled.add_typer(group)
+        filled.add_typer(group, rich_help_panel=group.rich_help_panel)  # Typer itself ignores a group's own panel
     return filled
 
 
