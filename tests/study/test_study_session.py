@@ -9,6 +9,7 @@ import json
 import re
 import secrets
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -523,6 +524,11 @@ def test_a_design_that_changes_afterwards_needs_a_reason_that_stays(made: Study,
         assert not any("stamped" in note for note in analyse(back, store).notes)
     with pytest.raises(UsageError, match="answers to another study"):
         AnswerStore.open(made, tmp_path / "a.sqlite")
+    older = sqlite3.connect(tmp_path / "a.sqlite")
+    older.execute("PRAGMA user_version = 2")  # whose participants had no column ``shown``
+    older.close()
+    with pytest.raises(UsageError, match="format 2 of answers, but this version reads format 3"):
+        AnswerStore.open(changed, tmp_path / "a.sqlite")
 
 
 # kill -9.

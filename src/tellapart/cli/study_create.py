@@ -15,7 +15,7 @@ from tellapart.errors import UsageError
 from tellapart.study.design import CONTROL, ITEMS, Study
 
 creating = App(
-    name="create", help=("Create the folder for a study, with its items and study.toml."), no_args_is_help=True
+    name="create", help="Create the folder for a study, with its items and study.toml.", no_args_is_help=True
 )
 PictureCount = Annotated[int | None, typer.Option("--pictures", min=1, help="Number of pictures. Default: 100.")]
 
@@ -138,10 +138,8 @@ def summary_line(study: Study) -> str:
     made = summary(study)
     what = "look-alike sets" if study.kind == "pick" else "pictures"
     lines = [
-        (
-            f"{study.folder}: {made['items']:,} {what}, {', '.join(study.systems)}; blocks: {made['blocks']}, "
-            f"participants: {made['participants']}"
-        ),
+        f"{study.folder}: {made['items']:,} {what}, {', '.join(study.systems)}; blocks: {made['blocks']}, "
+        f"participants: {made['participants']}",
         f"next: read {study.folder}/study.toml"
         + (f" and fill in {', '.join(made['to_write'])}" if made["to_write"] else "")
         + f"; then run tellapart study serve {study.folder} --preview",

@@ -59,8 +59,7 @@ def plan(
     default = {"pick": 0.4, "rate": 3.5, "compare": 0.5}.get(kind, 0.5)
     assumed = Assumptions(kind, default if base is None else base, difference, agreement, systems, block, pay, fee)
     sizes, each = numbers("--items", items or "100,200,500"), numbers("--raters", raters or "1,2,3,5,8")
-    rows = simulate_plans(assumed, sizes, each,
-                          studies=studies, seed=seed)  # fmt: skip
+    rows = simulate_plans(assumed, sizes, each, studies=studies, seed=seed)
     best = cheapest(rows, power, budget)
     show(
         {"assumptions": asdict(assumed), "rows": [asdict(row) for row in rows], "cheapest": best and asdict(best)},
@@ -83,7 +82,7 @@ def numbers(option: str, text: str) -> list[int]:
 def plan_table(rows: list[PlannedDesign], best: PlannedDesign | None, power: float) -> rich.table.Table:
     """Returns a table of the designs, cheapest first."""
     title = (
-        (f"the first design with a power of {100 * power:g}% is marked")
+        f"the first design with a power of {100 * power:g}% is marked"
         if best
         else f"no design has a power of {100 * power:g}%"
     )

@@ -17,7 +17,7 @@ from tellapart.errors import MissingExtra, TellapartError, UsageError
 from tellapart.utils.sqlite import PATIENCE, FileKind, open_sqlite, transaction
 
 APPLICATION = 0x7E11A9B2 & 0x7FFFFFFF  # SQLite's application id, which identifies the application that owns a file
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 Row = tuple[Any, ...]
 Transaction = Callable[..., list[Row]]  # runs a statement with values inside a transaction and returns its rows
 

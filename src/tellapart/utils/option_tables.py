@@ -1,4 +1,7 @@
-"""Defines option tables: pydantic models that reject unknown keys, one for each part of a kind."""
+"""Option tables: pydantic models that reject unknown keys, one for each part of a kind.
+
+Registers them, joins them into a union, and builds the parts that they describe.
+"""
 
 from __future__ import annotations
 
