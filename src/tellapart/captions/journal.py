@@ -65,18 +65,22 @@ class Journal:
         status = os.fstat(file.fileno())
         if self._read[0] != status.st_ino or status.st_size < self._read[1]:
             self._clear()
-        file.seek(self._read[1])
-        data = file.read()
-        whole = data[: data.rfind(b"\n") + 1]
-        for line in whole.splitlines():
+        end = file.seek(self._read[1])
+        for line in file:
+            if not line.endswith(b"\n"):
+                break  # another process is still writing it, or was killed
+            end += len(line)
             if line.startswith(self._begins):
                 # A killed process may have left a partial line.
                 with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
                     self.take(parse_json(line))
-        self._read = status.st_ino, self._read[1] + len(whole)
+        self._read = status.st_ino, end
 
     def take(self, value: Mapping[str, Any]) -> None:
-        """Updates the journal with a line of the log. Raises an error if the line is damaged."""
+        """Updates the journal with a line of the log.
+
+        Raises ValueError, KeyError, TypeError or AttributeError if the line is damaged.
+        """
         if "what" in value:
             undoes = tuple(map(str, value.get("undoes") or ()))
             change = JournalChange(value["change"], str(value["what"]), Author.from_json(value.get("by") or {}), undoes)
@@ -130,7 +134,7 @@ class Journal:
         self._refresh(self._file)
 
 
-@dataclass
+@dataclass(slots=True)
 class RowChange:
     """A change to one row.
 

@@ -21,7 +21,7 @@ def text_fields(text: str | None, picture: PictureRecord | None = None, captions
     return {name: value for name, value in fields.items() if value is not None}
 
 
-@dataclass
+@dataclass(slots=True)
 class LogRow:
     """One row in the log.
 
@@ -44,7 +44,7 @@ class LogRow:
         """Updates the row with another line of the log. Raises TypeError or ValueError if the line is damaged."""
         picture = PictureRecord(*value["picture"]) if "picture" in value else self.picture
         captions = tuple(map(str, value["captions"])) if "captions" in value else self.captions
-        self.state = dict(value.get("state", self.state))
+        self.state = dict(value["state"]) if "state" in value else self.state
         self.picture, self.captions = picture, captions
         self.removed = "removed" in value or (self.removed and "text" not in value)
         if "text" in value:
