@@ -20,6 +20,7 @@ class OwnFiles:
 
     def __init__(self) -> None:
         self._logs: dict[Path, Provenance] = {}
+        self._listed: dict[Path, set[str]] = {}  # hashes of tellapart's texts in each folder's metadata.jsonl
 
     def of(self, path: Path) -> Provenance:
         """Returns the log for all files with the same folder and suffix as ``path``."""
@@ -46,8 +47,13 @@ class OwnFiles:
                 if said <= {" ".join(part.split()) for part in (text, *text.split("\n"))}:
                     return self.is_own(path, text)
         hashes = {text_hash(text) for text in ("\n".join(texts), *texts)}
-        lists = (self._log(folder / "metadata.jsonl").rows.values() for folder in picture.parents)
-        return any(not hashes.isdisjoint(row.hashes) for rows in lists for row in rows)
+        return any(not hashes.isdisjoint(self._hashes_in(folder)) for folder in picture.parents)
+
+    def _hashes_in(self, folder: Path) -> set[str]:
+        if folder not in self._listed:
+            rows = self._log(folder / "metadata.jsonl").rows.values()
+            self._listed[folder] = {hash_ for row in rows for hash_ in row.hashes}
+        return self._listed[folder]
 
     def record(
         self,
