@@ -59,6 +59,9 @@ class _Plainest(RandomStream):
     zipf_choice = choice
 
 
+_PLAINEST = _Plainest()  # has no state, because it draws no numbers
+
+
 def full_description(scene: SceneTruth, rng: RandomStream | None = None) -> str:
     """Describes every object with every attribute, the chain of relations and the background. The description is false
     of every look-alike.
@@ -66,7 +69,7 @@ def full_description(scene: SceneTruth, rng: RandomStream | None = None) -> str:
     If ``rng`` is given, returns a paraphrase with other synonyms, another order and another sentence frame. Otherwise,
     uses the first word for everything. A picture's description has 25 to 45 words, a clip's has up to 60.
     """
-    rng = rng or _Plainest()
+    rng = rng or _PLAINEST
     order = reading_order(scene.objects)
     if rng.bernoulli(0.5):
         order.reverse()
