@@ -128,14 +128,14 @@ def _quoted(match: re.Match[str] | None) -> str:
 
 def language(row: CheckedCaption, expected: str) -> str:
     """Describes the caption's script or language if it is not ``expected``."""
+    if expected not in LANGUAGES:
+        return ""
     letters = [char for char in row.text if char.isalpha()]
     foreign = sum(ord(char) > 0x24F and not 0x1E00 <= ord(char) <= 0x1EFF for char in letters)
-    if expected in LANGUAGES and foreign > 0.3 * max(len(letters), 1):
+    if foreign > 0.3 * max(len(letters), 1):
         return "not in Latin script"
     hits = {name: len(known.intersection(row.words)) for name, known in LANGUAGES.items()}
     best = max(hits, key=lambda name: hits[name])
-    if expected not in hits:
-        return ""
     return f"contains common words of “{best}”" if hits[best] >= 2 and hits[best] > 2 * hits[expected] else ""
 
 
