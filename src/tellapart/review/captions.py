@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from starlette.requests import Request
 
 from tellapart.errors import UsageError
@@ -22,21 +24,21 @@ def captions_page(session: ReviewSession) -> Page:
         look = request.query_params.get("look") == "1"
         return session.since(int(revision) if revision.isdecimal() else 0, look=look)
 
-    def write(body: Answer) -> Answer:
+    def write(body: dict[str, Any]) -> Answer:
         edits = want(body, "edits", dict)
         if not all(key.isdecimal() and isinstance(value, dict) for key, value in edits.items()):
             raise UsageError("edits: expected an object that maps picture numbers to edits")
         rows = {within(int(key), count, "picture"): value for key, value in edits.items()}
         return session.write(rows, str(body.get("what") or "edit")[:40])
 
-    def batch(body: Answer) -> Answer:
+    def batch(body: dict[str, Any]) -> Answer:
         what = want(body, "what", str)
         return session.batch(numbers(body), what, batch_edit(what, body))
 
-    def look_alikes(body: Answer) -> Answer:
+    def look_alikes(body: dict[str, Any]) -> Answer:
         return session.look_alikes(within(want(body, "number", int), count, "picture"), want(body, "text", str))
 
-    def numbers(body: Answer) -> list[int]:
+    def numbers(body: dict[str, Any]) -> list[int]:
         listed = want(body, "numbers", list)
         if not all(type(number) is int for number in listed):
             raise UsageError("numbers: expected a list of numbers")

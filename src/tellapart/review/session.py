@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tellapart.captions.store import MOVE, STATE, CaptionStore, Edit, StoredCaption, WriteResult
 from tellapart.errors import UsageError
 from tellapart.language.sentences import sentences
 from tellapart.language.stock_phrases import refusal, without_opening
+from tellapart.review.batch_edits import BatchEdit
 from tellapart.utils.untrusted_text import clean_text
 
 if TYPE_CHECKING:
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
 LONGEST_TEXT = 20_000  # maximum number of characters of a caption
 LOOK_ALIKES = 12
 EDITABLE = {"accepted": bool, "decorative": bool, "language": str}
-
-
 Answer = dict[str, Any]  # the response to a request, as JSON
 
 
@@ -104,7 +103,7 @@ class ReviewSession:
         undone = active[-1] if active and active[-1].undoes else None
         return {"undo": last and {"id": last.id, "what": last.what}, "redo": undone and undone.id}
 
-    def history(self, number: int) -> list[Answer]:
+    def history(self, number: int) -> list[dict[str, Any]]:
         """Returns the versions of a caption, newest first."""
         return [
             {
@@ -128,7 +127,7 @@ class ReviewSession:
             changes[id_], versions[id_] = checked_edit(fields), str(fields.get("version", ""))
         return self._saved(self.store.write(changes, what, versions=versions))
 
-    def batch(self, numbers: Sequence[int], what: str, edit: Callable[[StoredCaption], Edit | None]) -> Answer:
+    def batch(self, numbers: Sequence[int], what: str, edit: BatchEdit) -> Answer:
         """Applies a function to the current captions of many rows, as one change."""
         with self._lock:
             edits = {id_: edit(caption) for id_, caption in self._captions(numbers).items()}
