@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -22,20 +22,20 @@ DOUBTFUL_PICTURES = 32
 
 
 def ask_captioner(
-    rows: Sequence[CheckedCaption], items: Sequence[Item], captioner: Captioner, facts: dict[str, float]
-) -> Iterator[Finding]:
+    rows: Sequence[CheckedCaption], items: Sequence[Item], captioner: Captioner
+) -> tuple[list[Finding], dict[str, float]]:
     """Finds content words that, according to a captioner, are less likely for their own picture than for other
     pictures on average.
 
     A word's score is its pointwise mutual information with the picture (`tellapart.rewards.evidence`), relative to the
-    other pictures in a batch of `DOUBTFUL_PICTURES`. facts: receives the share of such words.
+    other pictures in a batch of `DOUBTFUL_PICTURES`. Also returns the share of such words.
     """
     row_of = {item.id: row for row, item in enumerate(items)}
     rows = [row for row in rows if row.id in row_of and row.words]
     visual = make_view(captioner, FeatureStore()).rows(items)
     speaker = Speaker(captioner)
     captioner.model.eval()
-    words = doubted = 0
+    findings, words, doubted = list[Finding](), 0, 0
     for start in track(range(0, len(rows), DOUBTFUL_PICTURES), label="reading captions"):
         block = list(rows[start : start + DOUBTFUL_PICTURES])
         if len(block) == 1:
@@ -56,5 +56,5 @@ def ask_captioner(
             if bad:
                 spans = tuple((word.start, word.end) for word in bad)
                 text = ", ".join(row.text[start:end] for start, end in spans)
-                yield Finding("doubtful", row.id, row.text, text, spans)
-    facts["doubtful words, %"] = 100 * doubted / words if words else float("nan")
+                findings.append(Finding("doubtful", row.id, row.text, text, spans))
+    return findings, {"doubtful words, %": 100 * doubted / words if words else float("nan")}

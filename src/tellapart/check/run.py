@@ -87,11 +87,13 @@ def check_captions(
     if scorer is not None and _enough(readable, "scorer"):
         from tellapart.check.scorer import ask_scorer
 
-        findings += ask_scorer(rows, readable, scorer, facts)
+        more, statistics = ask_scorer(rows, readable, scorer)
+        findings, facts = findings + more, facts | statistics
     if captioner is not None and _enough(readable, "captioner"):
         from tellapart.check.captioner import ask_captioner
 
-        findings += ask_captioner(rows, readable, captioner, facts)
+        more, statistics = ask_captioner(rows, readable, captioner)
+        findings, facts = findings + more, facts | statistics
     given = {"references": references, "scorer": scorer, "captioner": captioner}
     skipped = [kind.name for kind in DEFECTS.values() if kind.needs and given[kind.needs] is None]
     if dataset is None:
@@ -110,9 +112,8 @@ def _enough(items: Sequence[Item], who: str) -> bool:
 
 
 def _matched(file: CaptionFile, dataset: Dataset) -> tuple[dict[str, list[str]], list[str]]:
-    ids = [item.id for item in dataset]
-    files = {item.id: item.picture.name for item in dataset}
-    matched = match_captions(file, KnownIds(dataset.spec, ids, files), file.name)
-    if not set(ids) & set(matched.texts) and ids:
+    known = KnownIds.of(dataset.spec, list(dataset))
+    matched = match_captions(file, known, file.name)
+    if known.ids and not matched.texts.keys() & known.ids:
         raise UsageError(f"{file.name} and {dataset.spec} have no ids in common; are they about the same pictures?")
     return matched.texts, [matched.how] if matched.how else []
