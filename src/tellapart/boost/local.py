@@ -18,10 +18,10 @@ from tellapart.boost.types import IN_USER_TURN, Answer, BackendError, Request
 from tellapart.errors import UsageError
 from tellapart.models.chat import RefusedMessages, rendered
 from tellapart.models.devices import resolve_device
-from tellapart.models.names import check_name
+from tellapart.models.hub_names import check_name
+from tellapart.models.loading_errors import loading_errors
 from tellapart.models.packages import PARTS, packaged_folder
 from tellapart.models.precision import DTYPES, Precision, dtype_of, resolve_precision
-from tellapart.models.saved import loading_errors
 from tellapart.utils.messages import say
 from tellapart.utils.strict_json import parse_json
 

@@ -12,7 +12,8 @@ import torch
 from safetensors import safe_open
 
 from tellapart.errors import TellapartError, UsageError
-from tellapart.models.saved import load_tokenizer, loading_errors
+from tellapart.models.loading_errors import loading_errors
+from tellapart.models.saved import load_tokenizer
 from tellapart.utils.strict_json import parse_json
 
 ADAPTER, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"

@@ -29,9 +29,9 @@ from tellapart.errors import UsageError
 from tellapart.models.captioner_options import Levels, SavedOptions
 from tellapart.models.decoding import DEFAULT, Decoding
 from tellapart.models.digests import settings_of, weights_fingerprint
+from tellapart.models.loading_errors import silence_transformers
 from tellapart.models.onednn import LARGE, linear, speed_up
 from tellapart.models.precision import precision_of
-from tellapart.models.saved import silence_transformers
 from tellapart.models.tokens import caption_rows, pad_rows
 from tellapart.models.training_mode import in_mode
 from tellapart.models.weight_permissions import readable_weights

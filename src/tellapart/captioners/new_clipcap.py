@@ -10,8 +10,9 @@ import transformers
 from tellapart.captioners.clipcap import FILES, ClipCap, ClipCapConfig, ClipCapModel
 from tellapart.captioners.parts import vision_tower
 from tellapart.errors import UsageError
-from tellapart.models.names import check_name
-from tellapart.models.saved import load_config, load_tokenizer, loading_errors
+from tellapart.models.hub_names import check_name
+from tellapart.models.loading_errors import loading_errors
+from tellapart.models.saved import load_config, load_tokenizer
 
 CLIP, GPT2 = "openai/clip-vit-base-patch32", "gpt2"
 NO_VISION = "none"  # value of ``vision`` for a ClipCap without a vision encoder

@@ -11,9 +11,10 @@ import transformers
 from tellapart.captioners.blip import Blip
 from tellapart.captioners.published_weights import State, load_weights
 from tellapart.errors import TellapartError
-from tellapart.models.names import check_name
+from tellapart.models.hub_names import check_name
+from tellapart.models.loading_errors import loading_errors
 from tellapart.models.renamed_weights import renamed
-from tellapart.models.saved import load_tokenizer, loading_errors
+from tellapart.models.saved import load_tokenizer
 
 BERT = "bert-base-uncased"
 HEAD_WIDTH = 64  # width of every attention head in BLIP's vision transformers

@@ -12,7 +12,8 @@ from tellapart.captioners.name_options import parse_options
 from tellapart.captioners.published_weights import plain_line, read_state
 from tellapart.errors import TellapartError, UsageError
 from tellapart.models.clip_resnet import ClipResNet, clip_resnet_from_state
-from tellapart.models.names import check_name
+from tellapart.models.hub_names import check_name
+from tellapart.models.loading_errors import loading_errors
 from tellapart.models.saved import (
     check_whole,
     checked_model_folder,
@@ -21,7 +22,6 @@ from tellapart.models.saved import (
     load_reported,
     load_tokenizer,
     load_whole,
-    loading_errors,
 )
 
 OPEN_CLIP = "open_clip_model.safetensors"  # file name in the hub folders of open_clip and timm models

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 
 from tellapart.errors import TellapartError, UsageError
-from tellapart.models.saved import loading_errors
+from tellapart.models.loading_errors import loading_errors
 from tellapart.utils.messages import say
 
 State = dict[str, torch.Tensor]

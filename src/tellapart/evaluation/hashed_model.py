@@ -11,8 +11,9 @@ import transformers
 
 from tellapart.models.devices import resolve_device
 from tellapart.models.digests import weights_fingerprint
+from tellapart.models.loading_errors import loading_errors
 from tellapart.models.precision import dtype_of, exact_precision
-from tellapart.models.saved import checked_model_folder, loading_errors
+from tellapart.models.saved import checked_model_folder
 
 
 class HashedModel:

@@ -11,7 +11,8 @@ from transformers.utils.hub import cached_file
 
 from tellapart.errors import TellapartError
 from tellapart.models.decoding import DEFAULT, Decoding
-from tellapart.models.names import missing_on_hub, model_folder
+from tellapart.models.hub_names import missing_on_hub
+from tellapart.models.names import model_folder
 from tellapart.utils.strict_json import parse_json
 
 OPTIONS_FILE = "tellapart.json"  # next to a captioner's config.json

@@ -12,8 +12,9 @@ from PIL import Image
 
 from tellapart.errors import TellapartError, UsageError
 from tellapart.models.devices import resolve_device
+from tellapart.models.loading_errors import loading_errors
 from tellapart.models.precision import exact_precision, set_precision
-from tellapart.models.saved import check_whole, checked_model_folder, load_processor, load_reported, loading_errors
+from tellapart.models.saved import check_whole, checked_model_folder, load_processor, load_reported
 from tellapart.scorers.base import Scorer
 from tellapart.scorers.parts import PartsModel, PartsScorer
 from tellapart.utils.allowed_code import code_path

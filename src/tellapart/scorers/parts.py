@@ -23,7 +23,8 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 
 from tellapart.models.digests import settings_of, weights_fingerprint
 from tellapart.models.independent_rows import encode_independently
-from tellapart.models.saved import checked_model_folder, loading_errors
+from tellapart.models.loading_errors import loading_errors
+from tellapart.models.saved import checked_model_folder
 from tellapart.models.training_mode import in_mode
 from tellapart.models.vision import cells_of, config_of, pooled_of, width_of
 from tellapart.scorers.base import Scorer, unit_rows
