@@ -21,7 +21,7 @@ from judge_server import JudgeServer
 from tellapart.cli import tables as module
 from tellapart.recipe.paper_tables import find_tables, read_paper
 from tellapart.recipe.schema import TestSet
-from tellapart.recipe.table_plan import Given, Step, make_plan
+from tellapart.recipe.table_plan import Given, Step, eval_options, make_plan
 from tellapart.study.store import STORE
 from tellapart.utils.recipe_names import fill_in
 
@@ -236,8 +236,9 @@ def test_a_run_measures_further_test_sets_as_the_tables_do(world: World, cli: Cl
     captions = ("--captions", "runs/wide/captions/imagecode/before.jsonl")
     captions += ("--captions", "runs/wide/captions/imagecode/after.jsonl", "--set", "lookalike=5", "--human", "mean")
     imagecode = paper_test("3:imagecode")
+    options = eval_options(imagecode, ("recall@1.hard", "ppl"))
     again = cli("eval", "--data", fill_in(imagecode.data), *captions, "--scorer", "openai/clip-vit-base-patch32",
-                "--metrics", "all", "--allow-missing", *map(fill_in, imagecode.options()), "--json")  # fmt: skip
+                "--metrics", "all", "--allow-missing", *map(fill_in, options), "--json")  # fmt: skip
     assert again.status == 0, again.err[-1500:]
     systems = json.loads(again.out)["systems"]
     for system, measured in found["test_sets"]["imagecode"]["systems"].items():  # `all` measures more than a run does

@@ -12,9 +12,9 @@ import torch
 from tellapart.errors import TellapartError
 from tellapart.models.decoding import Decoding
 from tellapart.objectives import Reinforce, RunningMean, group_mean, leave_one_out, no_baseline
-from tellapart.objectives.baselines import group_deviation, leave_one_out_tokens, like_class_means
+from tellapart.objectives.baselines import leave_one_out_tokens, like_class_means
 from tellapart.objectives.caption_log_probs import caption_log_probs, token_weights
-from tellapart.objectives.reinforce import sum_of_gains
+from tellapart.objectives.reinforce import group_deviation, sum_of_gains
 from tellapart.objectives.reward_terms import RewardTerm
 from tellapart.recipe.reading import check_recipe
 from tellapart.training.build import TrainingSetup

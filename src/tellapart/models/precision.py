@@ -79,3 +79,8 @@ def set_precision(model: torch.nn.Module, precision: Precision) -> None:
                 parameter.data = parameter.data.to(dtype)
     if precision != "fp32":
         model.requires_grad_(False)
+
+
+def at_least_float32(x: torch.Tensor) -> torch.Tensor:
+    """Converts half precision to float32. Leaves float32 and float64 unchanged."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))

@@ -102,19 +102,6 @@ def leave_one_out_tokens(reward_BST: torch.Tensor, class_BST: torch.Tensor) -> t
     return value_BSTS.masked_fill(itself, torch.nan).nanmean(-1)
 
 
-def group_deviation(reward: torch.Tensor) -> torch.Tensor:
-    """Computes the standard deviation of a reward, B×S or B×S×T, over the samples for a picture, B×1 or B×1×1.
-
-    This is the population standard deviation (0 for a single sample). NaN is ignored. Per-token deviations are averaged
-    over tokens, with equal weight for each sample. GDPO divides each reward by this value before it sums the rewards,
-    so that all rewards have the same scale (Liu et al. 2026).
-    """
-    mean_B = caption_means(reward).nanmean(1)
-    shape = (-1, *[1] * (reward.ndim - 1))
-    variance_B = caption_means((reward - mean_B.view(shape)) ** 2).nanmean(1)
-    return variance_B.sqrt().view(shape)
-
-
 def build_baseline(name: BaselineName) -> Baseline | Literal["greedy"]:
     """Builds the baseline with this name in recipes."""
     if name == "greedy":

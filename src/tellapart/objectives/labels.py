@@ -49,7 +49,3 @@ def count_valid(valid_BT: torch.Tensor) -> int:
     if not (count := int(valid_BT.sum())):
         raise ValueError("The batch has no valid token; expected at least one caption with an end token")
     return count
-
-
-def at_least_float32(logits: torch.Tensor) -> torch.Tensor:
-    return logits.to(torch.promote_types(logits.dtype, torch.float32))

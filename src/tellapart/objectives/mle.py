@@ -11,9 +11,10 @@ from pydantic import Field
 
 from tellapart.errors import UsageError
 from tellapart.models import output_layer as head
+from tellapart.models.precision import at_least_float32
 from tellapart.models.protocols import CaptionerLike
 from tellapart.objectives.base import ObjectiveOptions, Stateless, objective
-from tellapart.objectives.labels import at_least_float32, check_labels, count_valid, flat_positions
+from tellapart.objectives.labels import check_labels, count_valid, flat_positions
 from tellapart.objectives.reference_loss import loss_of_references
 from tellapart.rewards.run_parts import RunParts
 from tellapart.types import Batch, Loss

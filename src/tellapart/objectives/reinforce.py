@@ -18,7 +18,7 @@ from tellapart.models.decoding import Decoding
 from tellapart.models.protocols import CaptionerLike
 from tellapart.models.training_mode import in_mode
 from tellapart.objectives.base import ObjectiveOptions, objective
-from tellapart.objectives.baselines import build_baseline, group_deviation
+from tellapart.objectives.baselines import build_baseline, caption_means
 from tellapart.objectives.caption_log_probs import caption_log_probs, token_log_probs, token_weights
 from tellapart.objectives.detail import DetailLevel, Levels, evenly, level_contradictions, price_list
 from tellapart.objectives.exploration import Exploration
@@ -385,6 +385,19 @@ def sum_of_gains(gains: list[torch.Tensor], valid_BST: torch.Tensor) -> torch.Te
         stacked = torch.stack([(gain if gain.ndim == 3 else gain[..., None]).expand(valid_BST.shape) for gain in gains])
         stacked = stacked.masked_fill(~valid_BST, math.nan)
     return stacked.nansum(dim=0).masked_fill(stacked.isnan().all(dim=0), torch.nan)
+
+
+def group_deviation(reward: torch.Tensor) -> torch.Tensor:
+    """Computes the standard deviation of a reward, B×S or B×S×T, over the samples for a picture, B×1 or B×1×1.
+
+    This is the population standard deviation (0 for a single sample). NaN is ignored. Per-token deviations are averaged
+    over tokens, with equal weight for each sample. GDPO divides each reward by this value before it sums the rewards,
+    so that all rewards have the same scale (Liu et al. 2026).
+    """
+    mean_B = caption_means(reward).nanmean(1)
+    shape = (-1, *[1] * (reward.ndim - 1))
+    variance_B = caption_means((reward - mean_B.view(shape)) ** 2).nanmean(1)
+    return variance_B.sqrt().view(shape)
 
 
 def whitened(advantage: torch.Tensor) -> torch.Tensor:

@@ -13,9 +13,9 @@ probability of the picture) and a speaker (the initial model's probability of th
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -31,18 +31,13 @@ from tellapart.objectives.detail import DetailLevel, Levels, evenly, level_contr
 from tellapart.objectives.mle import mle_of_references
 from tellapart.rewards.evidence import word_evidence
 from tellapart.rewards.paid_words import shuffled_gates
-from tellapart.rewards.run_parts import RunParts, frozen_scorers
-from tellapart.rewards.several_scorers import unseen_by
+from tellapart.rewards.run_parts import Look, Nearest, RunParts, frozen_scorers, unseen_by
 from tellapart.rewards.speaker import Speaker
 from tellapart.scorers.base import Scorer
 from tellapart.types import Batch, Loss, Rollout
 from tellapart.utils.blocks import blocks_of
 from tellapart.utils.recipe_names import ModelName
 from tellapart.utils.rng import ItemSeeds
-
-if TYPE_CHECKING:
-    Nearest = Callable[[np.ndarray], np.ndarray]  # maps rows_B of training pictures to rows_BK, their look-alikes
-    Look = Callable[[np.ndarray], torch.Tensor]  # maps rows_B of training pictures to their `Batch.visual`
 
 LISTS_AT_ONCE = 8  # number of candidate lists per pass
 

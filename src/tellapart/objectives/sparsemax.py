@@ -12,9 +12,10 @@ from typing import Literal
 import torch
 
 from tellapart.models import output_layer as head
+from tellapart.models.precision import at_least_float32
 from tellapart.models.protocols import CaptionerLike
 from tellapart.objectives.base import ObjectiveOptions, Stateless, objective
-from tellapart.objectives.labels import at_least_float32, check_labels
+from tellapart.objectives.labels import check_labels
 from tellapart.objectives.reference_loss import head_loss_of, loss_of_references
 from tellapart.rewards.run_parts import RunParts
 from tellapart.types import Batch, Loss

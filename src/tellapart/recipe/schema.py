@@ -435,16 +435,6 @@ class TestSet(Strict):
         """Returns True if the data consists of pictures that a scorer can encode rather than instructions."""
         return not self.data.startswith("instructions:")
 
-    def options(self, metrics: Collection[str] = ("recall@1.hard", "ppl")) -> Iterator[str]:
-        """Yields the options of ``eval``, except ``--data``, that evaluate ``metrics`` on this test set."""
-        pool = self.distractors if any(name.endswith(".hard") for name in metrics) else None
-        model = self.language_model if "ppl" in metrics else None
-        for option, values in {"bags": self.bags, "distractors": (pool,), "references": self.references}.items():
-            for value in filter(None, values):
-                yield from (f"--{option}", value)
-        if model:
-            yield from ("--set", f"language_model={model}")
-
     def filled_in(self) -> TestSet:
         """Returns a copy with ``$TELLAPART_DATA`` replaced by the folder of the real data sets."""
         return TestSet.model_validate_json(fill_in(self.model_dump_json()))

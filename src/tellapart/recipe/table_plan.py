@@ -10,7 +10,7 @@ import hashlib
 import json
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -20,7 +20,7 @@ from tellapart.errors import TellapartError, UsageError, nearest
 from tellapart.metrics.spice_tool import find_tool
 from tellapart.recipe.paper_tables import PAPERS, SOURCES, Column, Paper, PaperTable, Row, System, read_paper
 from tellapart.recipe.reading import read_recipe
-from tellapart.recipe.schema import Recipe
+from tellapart.recipe.schema import Recipe, TestSet
 from tellapart.recipe.shipped_recipes import find_recipe
 from tellapart.utils.allowed_code import is_dotted
 from tellapart.utils.documentation import page_url
@@ -269,7 +269,7 @@ class Plan:
         columns = [column for _, column, where in self.cells("metric", "words") if where == test]
         metrics = dict.fromkeys(column.metric or "length" for column in columns)
         scorer = ["--scorer", CLIP] if on.has_pictures and any(column.metric for column in columns) else []
-        words = ["eval", "--data", on.data, *scorer, "--metrics", ",".join(metrics), *on.options(metrics)]
+        words = ["eval", "--data", on.data, *scorer, "--metrics", ",".join(metrics), *eval_options(on, metrics)]
         if any(column.words for column in columns):
             words += ["--set", "words=10"]
         if any(metric.startswith(JUDGED) for metric in metrics):
@@ -316,6 +316,17 @@ class Plan:
             yield from filter(None, captions)
             words = ["study", "create", *self.table.study, self.paper.tests[test].data, "-o", str(self.study_folder)]
             yield Step((*words, *self._captioned(test, systems)), out)
+
+
+def eval_options(test: TestSet, metrics: Collection[str]) -> Iterator[str]:
+    """Yields the options of ``eval``, except ``--data``, that evaluate ``metrics`` on a test set."""
+    pool = test.distractors if any(name.endswith(".hard") for name in metrics) else None
+    model = test.language_model if "ppl" in metrics else None
+    for option, values in {"bags": test.bags, "distractors": (pool,), "references": test.references}.items():
+        for value in filter(None, values):
+            yield from (f"--{option}", value)
+    if model:
+        yield from ("--set", f"language_model={model}")
 
 
 def _data_file() -> re.Pattern[str]:

@@ -7,9 +7,8 @@ reward therefore measures each content word separately: how much the score drops
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -20,14 +19,11 @@ from tellapart.language.token_words import NO_WORD, words_of_tokens
 from tellapart.language.words import WORD_FINDERS, WORD_KINDS, Word, check_words
 from tellapart.rewards.base import Reward, RewardOptions, reward
 from tellapart.rewards.evidence import WordEvidence, spread, word_evidence
-from tellapart.rewards.run_parts import RunParts, frozen_scorers
+from tellapart.rewards.run_parts import Nearest, RunParts, frozen_scorers
 from tellapart.rewards.speaker import Speaker
 from tellapart.scorers.base import Scorer
 from tellapart.types import Batch, Rollout
 from tellapart.utils.recipe_names import ModelName
-
-if TYPE_CHECKING:
-    Nearest = Callable[[np.ndarray], np.ndarray]  # maps rows_B of training pictures to rows_BK, their look-alikes
 
 SHARE = 0.5  # weight of the mutual information that ``both`` adds to the log-probability
 

@@ -13,8 +13,8 @@ from pydantic import Field, model_validator
 
 from tellapart.data.pictures import load_rgb
 from tellapart.rewards.base import Reward, RewardOptions, reward
-from tellapart.rewards.run_parts import RunParts, frozen_scorers
-from tellapart.rewards.several_scorers import Alternating, Averaged, LowestUnseen, unseen_by
+from tellapart.rewards.run_parts import RunParts, frozen_scorers, unseen_by
+from tellapart.rewards.several_scorers import Alternating, Averaged, LowestUnseen
 from tellapart.scorers import load_scorer
 from tellapart.scorers.base import Scorer
 from tellapart.types import Batch, Rollout

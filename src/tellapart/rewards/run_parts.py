@@ -8,9 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from tellapart.errors import UsageError
 from tellapart.models.protocols import CaptionerLike
 from tellapart.scorers.base import Scorer
 from tellapart.types import Item
+
+Nearest = Callable[[np.ndarray], np.ndarray]  # maps rows_B of training pictures to rows_BK, their look-alikes
+Look = Callable[[np.ndarray], torch.Tensor]  # maps rows_B of training pictures to their `Batch.visual`
 
 
 @dataclass(frozen=True)
@@ -40,8 +44,8 @@ class RunParts:
     start: Callable[..., CaptionerLike]
     train_features: Callable[[Scorer], np.ndarray]
     trained_on: Callable[[str], np.ndarray]
-    train_visual: Callable[[], Callable[[np.ndarray], torch.Tensor]]
-    nearest_train: Callable[[Scorer, int], Callable[[np.ndarray], np.ndarray]]
+    train_visual: Callable[[], Look]
+    nearest_train: Callable[[Scorer, int], Nearest]
 
 
 def frozen_scorers(names: Sequence[str], parts: RunParts) -> list[Scorer]:
@@ -50,3 +54,20 @@ def frozen_scorers(names: Sequence[str], parts: RunParts) -> list[Scorer]:
         return [parts.load_scorer(name) for name in names]
     assert parts.scorer is not None, "[scorer] is required; the recipe schema checks this"
     return [parts.scorer]
+
+
+def unseen_by(names: Sequence[str], parts: RunParts) -> np.ndarray:
+    """Returns unseen_KN: True if scorer k was not trained on training picture n.
+
+    Raises `UsageError` if a picture was in the training data of all scorers.
+    """
+    unseen_KN = ~np.stack([parts.trained_on(name) for name in names])
+    lost_N = np.flatnonzero(~unseen_KN.any(0))
+    if len(lost_N):
+        raise UsageError(
+            f"{len(lost_N)} of {unseen_KN.shape[1]} training pictures, such as "
+            f"{parts.train_items[lost_N[0]].id}, were in the training data of every scorer "
+            f"({', '.join(names)}). Each picture needs a scorer that was not trained on it; train the "
+            "scorers on different parts of the data (data.train = '…&part=1,2/3')"
+        )
+    return unseen_KN

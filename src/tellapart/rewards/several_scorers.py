@@ -9,9 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from tellapart.errors import UsageError
 from tellapart.rewards.base import Reward
-from tellapart.rewards.run_parts import RunParts
 from tellapart.types import Batch, Rollout
 
 
@@ -54,20 +52,3 @@ class LowestUnseen:
         seen_KB1 = torch.from_numpy(~self.unseen_KN[:, batch.rows_B.cpu().numpy()])[..., None].to(reward_KBS.device)
         lowest_BS = reward_KBS.masked_fill(seen_KB1 | reward_KBS.isnan(), torch.inf).amin(0)
         return lowest_BS.masked_fill(lowest_BS.isinf(), torch.nan)
-
-
-def unseen_by(names: Sequence[str], parts: RunParts) -> np.ndarray:
-    """Returns unseen_KN: True if scorer k was not trained on training picture n.
-
-    Raises `UsageError` if a picture was in the training data of all scorers.
-    """
-    unseen_KN = ~np.stack([parts.trained_on(name) for name in names])
-    lost_N = np.flatnonzero(~unseen_KN.any(0))
-    if len(lost_N):
-        raise UsageError(
-            f"{len(lost_N)} of {unseen_KN.shape[1]} training pictures, such as "
-            f"{parts.train_items[lost_N[0]].id}, were in the training data of every scorer "
-            f"({', '.join(names)}). Each picture needs a scorer that was not trained on it; train the "
-            "scorers on different parts of the data (data.train = '…&part=1,2/3')"
-        )
-    return unseen_KN

@@ -19,7 +19,7 @@ from tellapart.evaluation.retrieval import retrieve
 from tellapart.metrics.cider import cider_d
 from tellapart.metrics.lexical import length, repetition_rate
 from tellapart.models import collectives, ranks
-from tellapart.objectives.labels import at_least_float32
+from tellapart.models.precision import at_least_float32
 from tellapart.objectives.mle import mle_of_references
 from tellapart.training.build import TrainingSetup
 from tellapart.training.freed_memory import FreedMemory
