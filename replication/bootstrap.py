@@ -2,8 +2,8 @@
 
 A `Statistic` is a measure of one arm with one seed, as a function of how often each picture is drawn. One bootstrap
 therefore serves means, ratios of sums and counts of distinct words, and differences between arms on the same pictures
-are paired. With one seed, the interval is over pictures only. Unlike `tellapart.metrics.metric_tests`, which compares
-two systems, it also resamples seeds.
+are paired. With one seed, the interval is over pictures only. Unlike `tellapart.metrics.system_statistics`, which
+compares two systems, it also resamples seeds.
 """
 
 from __future__ import annotations

@@ -113,7 +113,7 @@ def test_a_chat_template_neither_runs_for_ever_nor_writes_without_end(
 def test_a_chat_template_that_doubles_a_text_ends_before_the_memory_does(
     llm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tellapart.models.chat.MOST_BYTES", 32 << 20)
+    monkeypatch.setattr("tellapart.models.chat_templates.MOST_BYTES", 32 << 20)
     folder = shutil.copytree(llm, tmp_path / "llm")
     doubling = "{% for n in range(60) %}{% set own.text = own.text ~ own.text %}{% endfor %}"
     (folder / "chat_template.jinja").write_text("{% set own = namespace(text='x') %}" + doubling)

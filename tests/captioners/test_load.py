@@ -23,8 +23,8 @@ from transformers import AutoModelForImageTextToText, AutoTokenizer
 from tellapart.captioners import load_captioner
 from tellapart.captioners.name_options import parse_options, quoted
 from tellapart.errors import TellapartError, UsageError
-from tellapart.models.captioner_options import default_decoding
 from tellapart.models.decoding import DEFAULT, Decoding
+from tellapart.models.saved_options import default_decoding
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ from tellapart.data import open_data
 from tellapart.errors import TellapartError
 from tellapart.inference.caption import caption_pictures
 from tellapart.models.decoding import Decoding
-from tellapart.models.memory import is_out_of_memory
+from tellapart.models.out_of_memory import is_out_of_memory
 
 GREEDY = Decoding(max_tokens=5)
 WORDS = ["a", "red", "dog", "on", "the", "grass", "two", "cats"]

@@ -19,10 +19,10 @@ from tellapart.evaluation.retrieval import retrieve
 from tellapart.metrics.corpus_scores import UNBOUNDED, Bounds, Measurement
 from tellapart.metrics.draws import Draws
 from tellapart.metrics.intervals import mean_interval
-from tellapart.metrics.metric_tests import MetricTests
 from tellapart.metrics.paired_tests import paired_difference
 from tellapart.metrics.registry import METRICS
 from tellapart.metrics.results import Results
+from tellapart.metrics.system_statistics import SystemStatistics
 
 PICTURES, WORDS = 120, 4000
 ZIPF_W = 1 / np.arange(1, WORDS + 1) ** 1.05
@@ -117,7 +117,7 @@ def ratio_intervals(seed: int) -> Intervals:
         "clipscore": Measurement(250 * np.maximum(rng.normal(0.25, 0.05, 150), 0)),
     }
     draws = Draws(300, seed)
-    tests = MetricTests(draws, measured, [])
+    tests = SystemStatistics(draws, measured, [])
     intervals = tests.intervals()
     return {name: (own.value, own.low, own.high) for name, own in intervals.items()}
 
@@ -152,7 +152,7 @@ def rare_intervals(seed: int) -> Intervals:
     found: Intervals = {}
     for name, own in measured.items():
         draws = Draws(300, seed)
-        tests = MetricTests(draws, own, [("a", "b")], bounds[name])
+        tests = SystemStatistics(draws, own, [("a", "b")], bounds[name])
         found |= {f"{name}, {system}": (one.value, one.low, one.high) for system, one in tests.intervals().items()}
         found |= {f"{name}, pair": (d.value, d.low, d.high) for d in tests.differences().values()}
     for share in (0.005, 0.05, 0.2):

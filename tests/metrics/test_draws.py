@@ -12,8 +12,8 @@ from tellapart.metrics.bleu_score import bleu_of, bleu_stats
 from tellapart.metrics.corpus_scores import Measurement, Recounted, Sums, merged
 from tellapart.metrics.draws import Draws, bootstrap_weights, random_swaps
 from tellapart.metrics.intervals import Estimate, Interval
-from tellapart.metrics.metric_tests import MetricTests
 from tellapart.metrics.paired_tests import Difference
+from tellapart.metrics.system_statistics import SystemStatistics
 
 N, RESAMPLES, SEED = 90, 120, 3
 RNG = np.random.default_rng(0)
@@ -65,9 +65,9 @@ def close(found, expected) -> None:
             assert getattr(found, name) == pytest.approx(getattr(expected, name), rel=1e-9, abs=1e-9), name
 
 
-def drawn_tests(measured: dict[str, Measurement]) -> MetricTests:
+def drawn_tests(measured: dict[str, Measurement]) -> SystemStatistics:
     draws = Draws(RESAMPLES, SEED)
-    found = MetricTests(draws, measured, [("a", "b")])
+    found = SystemStatistics(draws, measured, [("a", "b")])
     return found
 
 
@@ -105,7 +105,7 @@ def test_means_weights_and_abstentions() -> None:
     draws = Draws(RESAMPLES, SEED)
     weights = [None, None, weight_N, None]
     tests = [
-        MetricTests(draws, {name: Measurement(own, weight_N=w) for name, own in values.items()}, [("a", "b")])
+        SystemStatistics(draws, {name: Measurement(own, weight_N=w) for name, own in values.items()}, [("a", "b")])
         for values, w in zip(means, weights, strict=True)
     ]
     for values, w, test in zip(means, weights, tests, strict=True):

@@ -15,7 +15,7 @@ from tellapart.metrics.bleu_score import bleu_of, bleu_stats
 from tellapart.metrics.cider import cider_d
 from tellapart.metrics.corpus_scores import PERCENT, UNBOUNDED, Measurement, Sums
 from tellapart.metrics.draws import Draws
-from tellapart.metrics.metric_tests import MetricTests
+from tellapart.metrics.system_statistics import SystemStatistics
 
 POPULATION, WORDS = 4000, 4000
 KINDS = {"mean": UNBOUNDED, "bleu4": PERCENT, "cider": (0.0, 1000.0), "event": PERCENT}
@@ -64,7 +64,7 @@ def simulate(kind: str, n: int, differ: bool, trials: int) -> tuple[float, float
         if not differ:  # each caption is of either system
             swap = (rng.random(n) < 0.5).reshape(-1, *[1] * (a.ndim - 1))
             a, b = np.where(swap, b, a), np.where(swap, a, b)
-        tests.append(MetricTests(draws, {"a": measured(a), "b": measured(b)}, [("a", "b")], bounds))
+        tests.append(SystemStatistics(draws, {"a": measured(a), "b": measured(b)}, [("a", "b")], bounds))
     a, b = (float(_score(own.sum(0))) if kind == "bleu4" else float(own.mean()) for own in both)
     gap = b - a if differ else 0.0
     pairs = [test.differences()["a", "b"] for test in tests]

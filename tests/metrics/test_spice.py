@@ -18,7 +18,7 @@ from tellapart.errors import MissingExtra, TellapartError, UsageError
 from tellapart.evaluation.evaluate import evaluate
 from tellapart.metrics import cider_d, spice, spider
 from tellapart.metrics.registry import METRICS
-from tellapart.metrics.spice_tool import JAR, PARSER, spice_scores
+from tellapart.metrics.spice_score import JAR, PARSER, spice_scores
 from tellapart.recipe.reading import check_recipe
 from tellapart.training.runs import train
 
@@ -187,7 +187,7 @@ def test_trouble_in_the_tool_is_one_line(stand_in: Any, trouble: str, told: str)
 
 def test_a_resample_is_a_mean_of_captions(stand_in: Any) -> None:
     from tellapart.metrics.corpus_scores import Sums
-    from tellapart.metrics.spice_tool import spice_of, spice_stats
+    from tellapart.metrics.spice_score import spice_of, spice_stats
 
     stand_in()
     statistic = Sums(spice_stats(["a b", "c"], [["a b"], ["d"]]), spice_of)

@@ -8,10 +8,11 @@ import pytest
 import torch
 from transformers.pytorch_utils import Conv1D
 
-from tellapart.models.onednn import packs
+from tellapart.models.onednn import runs_on_onednn
 
 AVX512 = pytest.mark.skipif(
-    not packs(torch.nn.Linear(2, 2)) or not torch.cpu._is_avx512_supported(), reason="torch has no oneDNN for this CPU"
+    not runs_on_onednn(torch.nn.Linear(2, 2)) or not torch.cpu._is_avx512_supported(),
+    reason="torch has no oneDNN for this CPU",
 )
 
 

@@ -13,12 +13,12 @@ from models.linear_layers import AVX512, layer
 
 from tellapart.models import onednn
 from tellapart.models import packed_linears as packing
-from tellapart.models.onednn import packs, speed_up
+from tellapart.models.onednn import runs_on_onednn, speed_up
 from tellapart.models.packed_linears import PackedLinear, packed_linears
 from tellapart.models.replaced_forward import identity, replaced_forward
 
 DTYPES = {torch.float32: 1e-5, torch.bfloat16: 2e-2}
-CPU_HAS_IT = pytest.mark.skipif(not packs(torch.nn.Linear(2, 2)), reason="torch has no oneDNN for this CPU")
+CPU_HAS_IT = pytest.mark.skipif(not runs_on_onednn(torch.nn.Linear(2, 2)), reason="torch has no oneDNN for this CPU")
 
 
 @pytest.mark.long

@@ -10,7 +10,7 @@ from typing import Any
 
 from tellapart.boost.types import Answer, Request
 from tellapart.errors import PictureError
-from tellapart.models.memory import BatchSize
+from tellapart.models.out_of_memory import BatchSize
 
 MAX_BATCH = 64
 

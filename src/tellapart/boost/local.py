@@ -16,7 +16,7 @@ from transformers.models.auto import modeling_auto
 from tellapart.boost.batcher import Batcher
 from tellapart.boost.types import IN_USER_TURN, Answer, BackendError, Request
 from tellapart.errors import UsageError
-from tellapart.models.chat import RefusedMessages, rendered
+from tellapart.models.chat_templates import RefusedMessages, rendered
 from tellapart.models.devices import resolve_device
 from tellapart.models.hub_names import check_name
 from tellapart.models.loading_errors import loading_errors

@@ -10,7 +10,7 @@ from typing import Any
 
 from tellapart.captioners.captioner import Captioner
 from tellapart.errors import UsageError
-from tellapart.models.captioner_options import SavedOptions
+from tellapart.models.saved_options import SavedOptions
 from tellapart.utils.checksums import write_sums
 from tellapart.utils.code_loading import call_factory
 

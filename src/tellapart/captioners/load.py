@@ -20,12 +20,12 @@ from tellapart.captioners.custom import load_custom
 from tellapart.captioners.name_options import parse_options, parse_value
 from tellapart.captioners.registry import CAPTIONERS
 from tellapart.errors import TellapartError, UsageError
-from tellapart.models.captioner_options import saved_options
 from tellapart.models.devices import resolve_device
 from tellapart.models.loading_errors import loading_errors
 from tellapart.models.names import is_server
 from tellapart.models.precision import Precision, dtype_of, resolve_precision, set_precision
 from tellapart.models.saved import checked_model_folder, load_config, load_processor, load_tokenizer
+from tellapart.models.saved_options import saved_options
 from tellapart.utils.allowed_code import code_path
 from tellapart.utils.checksums import check_sums
 

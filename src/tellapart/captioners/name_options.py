@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tellapart.errors import UsageError, nearest
-from tellapart.models.captioner_options import Levels
+from tellapart.models.saved_options import Levels
 from tellapart.utils.documentation import page_url
 
 

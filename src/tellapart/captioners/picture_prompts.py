@@ -11,7 +11,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from tellapart.captioners.packed_pictures import TEXT
 from tellapart.errors import TellapartError
-from tellapart.models.chat import rendered
+from tellapart.models.chat_templates import rendered
 from tellapart.utils.documentation import page_url
 
 

@@ -22,7 +22,7 @@ from tellapart.metrics.cider import SIGMA, cider_of_tokens
 from tellapart.metrics.meteor_score import find_tables, meteor_of_tokens
 from tellapart.metrics.ptb import ptb_tokenize
 from tellapart.metrics.rouge_score import rouge_of_tokens
-from tellapart.metrics.spice_tool import find_tool, spice_scores_of_tokens
+from tellapart.metrics.spice_score import find_tool, spice_scores_of_tokens
 from tellapart.utils.messages import say
 
 Texts = Mapping[Any, Sequence[str]]

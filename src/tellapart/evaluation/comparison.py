@@ -15,10 +15,10 @@ from tellapart.metrics.draws import Draws
 from tellapart.metrics.holm import holm
 from tellapart.metrics.intervals import PROCEDURES, SINGLE
 from tellapart.metrics.metric import Metric
-from tellapart.metrics.metric_tests import MetricTests
 from tellapart.metrics.paired_tests import ALPHA
 from tellapart.metrics.results import Results, SystemPair
 from tellapart.metrics.slots import CHANCE, HUMAN
+from tellapart.metrics.system_statistics import SystemStatistics
 from tellapart.utils.messages import detail
 
 
@@ -42,7 +42,7 @@ class Comparison:
             for name, own in context.slots.items()
         }
         self._draws = Draws(self.inputs.resamples, self.inputs.seed)
-        self._tests: dict[str, tuple[MetricTests, str]] = {}  # with the part of the signature on resampling units
+        self._tests: dict[str, tuple[SystemStatistics, str]] = {}  # with the part of the signature on resampling units
 
     def add(self, metric: Metric, context: EvalContext, measured: dict[str, Measurement], *, scorer: str = "") -> None:
         """Adds all systems' measurements of one metric, its signature (which `finish` completes), its candidate sets,
@@ -61,7 +61,7 @@ class Comparison:
         if self.inputs.pairs == "first":
             pairs = pairs[: max(0, len(systems) - 1)]
         same = [(a, b) for a, b in pairs if HUMAN not in (a, b) and self._shares[a] == self._shares[b]]
-        tests = MetricTests(self._draws, measured, pairs, metric.bounds_in(context), unit_N, same)
+        tests = SystemStatistics(self._draws, measured, pairs, metric.bounds_in(context), unit_N, same)
         self._tests[key] = tests, "" if unit_N is None else ",unit:sets"
         for system, one in measured.items():
             if one.value_N is not None:

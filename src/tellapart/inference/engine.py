@@ -32,7 +32,7 @@ from tellapart.inference.claims import Sample, claim_confidences, scored_samples
 from tellapart.inference.doubts import CONTRASTS, Beliefs
 from tellapart.language.markdown import tidy_lines
 from tellapart.models.decoding import Decoding
-from tellapart.models.memory import BatchSize
+from tellapart.models.out_of_memory import BatchSize
 from tellapart.models.training_mode import in_mode
 from tellapart.rewards.speaker import Speaker
 from tellapart.types import Encoder, Item, Picture, Rollout

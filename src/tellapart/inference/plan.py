@@ -14,9 +14,9 @@ from tellapart.inference.options import CaptionOptions
 from tellapart.inference.prompts import has_fields
 from tellapart.inference.server import MAX_STRUCTURED_TOKENS, MAX_TOKENS
 from tellapart.inference.structured import AnswerSchema
-from tellapart.models.captioner_options import default_decoding
 from tellapart.models.decoding import DEFAULT, Decoding
 from tellapart.models.names import is_server
+from tellapart.models.saved_options import default_decoding
 from tellapart.utils.urls import is_url
 
 

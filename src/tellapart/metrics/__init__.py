@@ -31,7 +31,7 @@ _WHERE = {
     "refclipscore": "clip_score",
     "repetition_rate": "lexical",
     "rouge_l": "rouge_score",
-    "spice": "spice_tool",
+    "spice": "spice_score",
     "spider": "spider_score",
     "vocabulary": "lexical",
 }

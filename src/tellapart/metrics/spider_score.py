@@ -11,7 +11,7 @@ from tellapart.metrics.corpus_scores import PERCENT
 from tellapart.metrics.inputs import References, with_mean
 from tellapart.metrics.metric_info import CLOSE
 from tellapart.metrics.registry import metric
-from tellapart.metrics.spice_tool import SPICE_SIGNATURE, find_tool, spice
+from tellapart.metrics.spice_score import SPICE_SIGNATURE, find_tool, spice
 
 SPIDER_SIGNATURE = f"mean(spice,cider-d)|{SPICE_SIGNATURE}|{CIDER_D_SIGNATURE}"
 

@@ -1,7 +1,6 @@
-"""Runs fp32 linear layers with oneDNN on a CPU, in training too.
+"""Speeds up large fp32 models on a CPU, in training too: linear layers run with oneDNN, and GELU as one operation.
 
-Torch multiplies fp32 matrices with MKL, which takes a slower path on non-Intel CPUs. Large models therefore use oneDNN
-(`speed_up`). Results are equal up to rounding.
+Torch multiplies fp32 matrices with MKL, which takes a slower path on non-Intel CPUs. Results are equal up to rounding.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ def speed_up(model: torch.nn.Module) -> None:
         return
     module: Any
     for module in list(model.modules()):
-        if "forward" not in vars(module) and packs(module):
+        if "forward" not in vars(module) and runs_on_onednn(module):
             module.forward = OneDnnLinear(module)
         for name, child in module.named_children():
             if type(child).__name__ == "NewGELUActivation":
@@ -104,7 +103,7 @@ def multiply(x: torch.Tensor, weight_NK: torch.Tensor, bias_N: torch.Tensor | No
     return result
 
 
-def packs(module: torch.nn.Module) -> bool:
+def runs_on_onednn(module: torch.nn.Module) -> bool:
     """Returns True if oneDNN can run a module's forward pass in its precision."""
     if type(module) not in (torch.nn.Linear, pytorch_utils.Conv1D):
         return False

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from tellapart.models.onednn import OneDnnLinear, packs
+from tellapart.models.onednn import OneDnnLinear, runs_on_onednn
 from tellapart.models.replaced_forward import identity, replaced_forward
 
 MOST_BYTES = 2**31  # maximum total size of packed copies; layers beyond this limit use their original weights
@@ -85,7 +85,7 @@ def _replace(model: torch.nn.Module) -> ExitStack:
     room = MOST_BYTES
     with ExitStack() as stack:
         for module in model.modules():
-            if isinstance(vars(module).get("forward"), OneDnnLinear | None) and packs(module):
+            if isinstance(vars(module).get("forward"), OneDnnLinear | None) and runs_on_onednn(module):
                 weight: Any = module.weight
                 room -= weight.numel() * weight.element_size()
                 if room >= 0 or (weight.dtype == torch.float32 and isinstance(module, torch.nn.Linear)):

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from tellapart.data.reader import READERS
 from tellapart.errors import TellapartError, UsageError, nearest
-from tellapart.metrics.spice_tool import find_tool
+from tellapart.metrics.spice_score import find_tool
 from tellapart.recipe.paper_tables import PAPERS, SOURCES, Column, Paper, PaperTable, Row, System, read_paper
 from tellapart.recipe.reading import read_recipe
 from tellapart.recipe.schema import Recipe, TestSet

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from tellapart.metrics.bleu_score import bleu
 from tellapart.metrics.meteor_score import find_tables, meteor
-from tellapart.metrics.spice_tool import find_tool, spice
+from tellapart.metrics.spice_score import find_tool, spice
 from tellapart.rewards.base import Reward, RewardOptions, reward
 from tellapart.rewards.run_parts import RunParts
 from tellapart.types import Batch, Rollout

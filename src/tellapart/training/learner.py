@@ -13,7 +13,7 @@ from tellapart.captioners.new_words import add_words
 from tellapart.captioners.parts import load_vision
 from tellapart.errors import UsageError
 from tellapart.features.feature_files import FeatureFiles
-from tellapart.models.captioner_options import Levels
+from tellapart.models.saved_options import Levels
 from tellapart.recipe.schema import CaptionerOptions, NewCaptioner, NewScorer, Recipe
 from tellapart.scorers import Scorer, load_scorer
 from tellapart.scorers.parts import PartsScorer, load_text, make_parts_scorer

@@ -17,8 +17,8 @@ from tellapart.data.reader import READERS
 from tellapart.data.specification import parse
 from tellapart.evaluation.stored import read_results
 from tellapart.metrics.metric_info import Candidates
-from tellapart.models.captioner_options import saved_options
 from tellapart.models.names import model_folder
+from tellapart.models.saved_options import saved_options
 from tellapart.recipe.schema import Recipe
 from tellapart.training.kept_start import kept_start
 from tellapart.training.run_folder import Run

@@ -13,7 +13,7 @@ from tellapart.metrics.intervals import SINGLE, Estimate, Interval, mean_estimat
 from tellapart.metrics.paired_tests import Difference, PairedTest, bounds_of_difference, paired_means
 
 
-class MetricTests:
+class SystemStatistics:
     """The systems' intervals and paired differences for one metric. ``draws`` provides the resamples.
 
     bounds: a picture's lowest and highest possible value.
