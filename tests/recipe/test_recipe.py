@@ -184,6 +184,8 @@ def test_a_wrong_value_is_shown_with_what_was_expected(tmp_path: Path, setting: 
             ["validation.decoding={kind='sample', samples=2}"],
             "validation.decoding.samples is 2, but one caption per",
         ),
+        (REINFORCE, ["objective.decoding.paragraphs=true"], "objective.decoding.paragraphs is for caption files"),
+        (MLE, ["validation.decoding.paragraphs=true"], "validation.decoding.paragraphs is for caption files"),
         (REINFORCE, ["training.captions_per_picture=2"], "training.captions_per_picture has no effect with"),
         (REINFORCE, ["training.augment='crop'"], "training.augment changes pixels"),
         (CONTRASTIVE, ["captioner.name='scenes'"], "[captioner] has no effect with objective 'contrastive',"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from pathlib import Path
@@ -13,7 +14,7 @@ from command_line import Cli
 from tellapart.cli.whole_app import whole_app
 from tellapart.errors import UsageError
 from tellapart.recipe.paper_tables import PAPERS, PaperTable, find_tables, read_paper
-from tellapart.recipe.table_figures import figures
+from tellapart.recipe.table_figures import figures, logged
 from tellapart.recipe.table_plan import Given, make_plan, recipe_of
 
 PAPER_TEXTS = Path(__file__).parents[3] / "shared" / "papers"
@@ -184,11 +185,21 @@ def test_settings_are_not_checked_for_rows_that_cannot_run(tmp_path: Path) -> No
     assert plan.missing() and plan.commands() == []
 
 
+def test_the_log_of_a_run_that_was_killed_gives_its_whole_lines(tmp_path: Path) -> None:
+    assert logged(tmp_path, "recall@1.random") == []
+    records = [{"step": 5, "loss": 1.0}]
+    records += [{"event": "validation", "step": step, "n": 40, "recall@1.random40": 2.5 * step} for step in (0, 5, 10)]
+    lines = [json.dumps(record) for record in records]
+    (tmp_path / "log.jsonl").write_text("\n".join(lines)[:-10])
+    assert logged(tmp_path, "recall@1.random") == [(0, 0.0), (5, 12.5)]
+
+
 def test_tables_are_named_by_paper_and_number() -> None:
     named = [(paper.number, table.id) for paper, table in find_tables(["2:5", "3:1-3", "1:F4", "2:5"])]
     assert named == [(2, "5"), (3, "1"), (3, "2"), (3, "3"), (1, "F4")]
     for name, line in {
-        "5": "'5' is not a table; expected PAPER:TABLE, such as 2:5, 3:1-5, 1:F4, or",
+        "5": r"'5' is not a table; expected PAPER:TABLE, such as 2:5, 3:1-5, 1:F4, or 4 \(all of paper 4\)",
+        "4:": "'4:' is not a table",
         "2:99": "paper 2 has no table '99'",
         "2:x": "': cannot parse 'X'; expected a table such as 5",
         "2:5-3": "': cannot parse '5-3'; expected a table such as 5",

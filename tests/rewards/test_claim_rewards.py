@@ -119,6 +119,10 @@ def test_claims_are_true_by_references_or_by_the_scene() -> None:
             {"kind": "claims", "decoding": {"kind": "greedy"}},
             "decoding is greedy with samples = 1; a consensus needs at least 2 samples",
         ),
+        (
+            {"kind": "claims", "decoding": {"kind": "sample", "samples": 3, "confidence": 0.5}},
+            "decoding.confidence edits captions, but the",
+        ),
     ],
 )
 def test_settings_without_an_effect_are_refused(table: dict[str, Any], told: str) -> None:

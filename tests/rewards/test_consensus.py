@@ -91,10 +91,11 @@ def test_pictures_that_keep_their_shapes(tmp_path: Path, photos: list[Any]) -> N
 @pytest.mark.parametrize(
     ("decoding", "told"),
     [
-        ({"kind": "greedy"}, "decoding is greedy with samples = 1; a consensus needs several samples, so"),
+        ({"kind": "greedy"}, "decoding is greedy with samples = 1; a consensus needs at least 2 samples, so"),
         ({"kind": "beam", "samples": 4}, "decoding is beam with samples = 4"),
         ({"kind": "sample"}, "decoding is sample with samples = 1"),
         ({"kind": "sample", "samples": 8, "confidence": 0.1}, "decoding.confidence edits captions, but the"),
+        ({"kind": "sample", "samples": 8, "paragraphs": True}, "decoding.paragraphs edits captions, but the"),
     ],
 )
 def test_settings_without_an_effect_are_refused(decoding: dict[str, Any], told: str) -> None:

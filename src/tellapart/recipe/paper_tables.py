@@ -178,7 +178,9 @@ def find_tables(names: Sequence[str]) -> list[tuple[Paper, PaperTable]]:
     for name in names or list(map(str, PAPERS)):
         number, colon, ids = name.partition(":")
         if number not in map(str, PAPERS) or (colon and not ids):
-            raise UsageError(f"'{name}' is not a table; expected PAPER:TABLE, such as 2:5, 3:1-5, 1:F4, or 4:")
+            raise UsageError(
+                f"'{name}' is not a table; expected PAPER:TABLE, such as 2:5, 3:1-5, 1:F4, or 4 (all of paper 4)"
+            )
         paper = read_paper(int(number))
         known = {table.id: table for table in paper.tables}
         for id in _expand(ids, name) if colon else known:

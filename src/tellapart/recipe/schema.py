@@ -540,6 +540,9 @@ class Recipe(Strict):
             )
         if getattr(learned, "confidence", 0.0):
             yield "objective.decoding.confidence edits captions, but training needs unedited ones; remove confidence"
+        for table, decoding in ("objective", learned), ("validation", self.validation.decoding):
+            if getattr(decoding, "paragraphs", False):
+                yield f"{table}.decoding.paragraphs is for caption files, which training does not write; remove it"
         yield from self._of_bags()
         yield from self._of_tests()
         yield from self._of_a_scorer() if self.trains == "scorer" else self._of_a_captioner()

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from tellapart.recipe.paper_tables import Column, Row
 from tellapart.recipe.schema import Recipe
 from tellapart.recipe.table_plan import JUDGED, Plan, recipe_of
+from tellapart.report.training_log import read_log
 
 Value = float | str | list[tuple[int, float]]  # a number, words or a file, or values by training step
 
@@ -99,11 +100,8 @@ def logged(run: Path, name: str) -> list[tuple[int, float]]:
     Returns an empty list if the run has not started. ``name``: a name or a prefix, because "recall@1.random" is
     followed by the pool size.
     """
-    path = run / "log.jsonl"
-    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-    records = [record for record in map(json.loads, lines) if record.get("event") == "validation"]
-    values = ((record["step"], value) for record in records for key, value in record.items() if key.startswith(name))
-    return [(int(step), float(value)) for step, value in values]
+    validations = read_log(run / "log.jsonl", []).validation
+    return [pair for key, series in validations.items() if key.startswith(name) for pair in series.items()]
 
 
 def product_of(recipe: Recipe, keys: str) -> float:

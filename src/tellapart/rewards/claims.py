@@ -19,7 +19,7 @@ from tellapart.language.claim_tuples import claims_of
 from tellapart.language.distinct_claims import confidences
 from tellapart.models.decoding import Decoding
 from tellapart.rewards.base import Reward, RewardOptions, reward
-from tellapart.rewards.consensus import Consensus
+from tellapart.rewards.consensus import Consensus, check_sampling
 from tellapart.rewards.run_parts import RunParts
 from tellapart.rewards.speaker import Speaker
 from tellapart.scenes.truth import count_claims
@@ -81,11 +81,7 @@ class ClaimReward:
         def fits_the_verifier(self) -> ClaimReward.Config:
             if self.verifier == "truth" and (self.decoding != SAMPLES or self.least_share != LEAST_SHARE):
                 raise ValueError("decoding and least_share require verifier = 'consensus'; remove them")
-            if self.decoding.kind != "sample" or self.decoding.samples < 2:
-                raise ValueError(
-                    f"decoding is {self.decoding.kind} with samples = {self.decoding.samples}; a consensus needs at "
-                    'least 2 samples, so set kind = "sample" and decoding.samples = 16'
-                )
+            check_sampling(self.decoding)
             return self
 
         def needs(self) -> tuple[str, ...]:

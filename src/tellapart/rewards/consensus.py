@@ -23,6 +23,20 @@ from tellapart.rewards.speaker import Speaker
 from tellapart.types import Batch, Rollout
 
 
+def check_sampling(decoding: Decoding) -> None:
+    """Raises ValueError unless ``decoding`` draws several samples per picture and leaves them unedited."""
+    if decoding.kind != "sample" or decoding.samples < 2:
+        raise ValueError(
+            f"decoding is {decoding.kind} with samples = {decoding.samples}; a consensus needs at least 2 samples, so "
+            'set kind = "sample" and samples = 16'
+        )
+    for name in ("confidence", "paragraphs"):
+        if getattr(decoding, name):
+            raise ValueError(
+                f"decoding.{name} edits captions, but the consensus counts unedited samples; remove decoding.{name}"
+            )
+
+
 class Consensus:
     """Computes reward_BS: the fraction of the initial model's samples that contain a content word, averaged over the
     caption's content words.
@@ -52,16 +66,7 @@ class Consensus:
 
         @model_validator(mode="after")
         def is_sampled(self) -> Consensus.Config:
-            if self.decoding.kind != "sample" or self.decoding.samples < 2:
-                raise ValueError(
-                    f"decoding is {self.decoding.kind} with samples = {self.decoding.samples}; a consensus "
-                    'needs several samples, so set kind = "sample" and samples to at least 2'
-                )
-            if self.decoding.confidence:
-                raise ValueError(
-                    "decoding.confidence edits captions, but the consensus counts words in unedited samples; remove "
-                    "decoding.confidence"
-                )
+            check_sampling(self.decoding)
             return self
 
         def check(self) -> None:
