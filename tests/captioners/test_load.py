@@ -163,7 +163,7 @@ def test_a_captioner_that_lacks_weights_is_refused(family: str, tmp_path: Path) 
     kept = {name: weight for name, weight in weights.items() if "vision" not in name and "visual" not in name}
     assert 0 < len(kept) < len(weights)
     save_file(kept, file, {"format": "pt"})
-    assert re.search(r"lacks \d+ weights of a \w+ \(.*vis.*, …\); expected a complete captioner", told(str(folder)))
+    assert re.search(r"lacks \d+ weights of a \w+ \(.*vis.*, …\); expected a complete model", told(str(folder)))
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ import torch
 
 from tellapart.models.decoding import Decoding
 from tellapart.objectives import no_baseline
-from tellapart.objectives.caption_distances import bleu_distance, bleu_similarity, distance_by_name, edit_distance
-from tellapart.objectives.exploration import Exploration, exploration
+from tellapart.objectives.caption_distances import bleu_distance, bleu_similarity, edit_distance
+from tellapart.objectives.exploration import Exploration, distance_by_name, exploration
 from tellapart.objectives.reinforce import Reinforce
 from tellapart.objectives.reward_terms import RewardTerm
 from tellapart.types import Batch, Rollout

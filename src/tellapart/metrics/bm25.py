@@ -43,4 +43,5 @@ class BM25:
 
 
 def query_words(tokens: str) -> list[str]:
+    """Returns the words in a tokenized text, without its punctuation."""
     return [word for word in tokens.split() if _WORD.search(word)]

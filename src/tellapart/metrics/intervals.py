@@ -1,7 +1,8 @@
 """Confidence intervals of metrics.
 
 Intervals are computed with the paired percentile bootstrap (Efron and Tibshirani 1993; Koehn 2004, EMNLP), or with
-Student's t and the jackknife standard error if there are fewer than 30 units. They do not depend on p-values.
+Student's t and the jackknife standard error if there are fewer than 30 units. Random halves replace the resamples of a
+count that grows with the corpus, and rare events widen an interval (`ends_of`). Intervals do not depend on p-values.
 """
 
 from __future__ import annotations

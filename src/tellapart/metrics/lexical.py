@@ -1,8 +1,8 @@
 """Lexical metrics, which need no model: length, diversity, vocabulary and repetition.
 
 Every metric is a pure function ``(captions, references) -> (corpus, per_caption_N)`` that ignores the references.
-A count of distinct words is not a mean over captions, so its ``per_caption_N`` is None. The bootstrap counts the words
-again in each resample with `words_used`.
+A count of distinct words is not a mean over captions, so its ``per_caption_N`` is None. For its interval, `words_used`
+counts the words again in random halves of the captions (`corpus_scores.Recounted`).
 """
 
 from __future__ import annotations

@@ -432,8 +432,8 @@ def _written(token: str, to: str | None) -> str:
         if "/" not in token and "@" not in token:
             token = token.replace("&amp;", "&").replace("&AMP;", "&")
         return token.translate(_INSIDE).lower()
-    if to == "straight":
+    if to == STRAIGHT:
         return token.replace("&apos;", "'").translate(_STRAIGHT).lower()
-    if to == "quotes":
+    if to == QUOTES:
         return token.translate(_TYPOGRAPHIC)
     return to

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import wraps
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -18,6 +19,7 @@ def recent(function: Callable[..., T]) -> Callable[..., T]:
     """
     kept: list[tuple[tuple[Any, ...], T]] = []
 
+    @wraps(function)
     def remembered(*arguments: Any) -> T:
         for place, (known, result) in enumerate(kept):
             if known == arguments:
@@ -29,7 +31,6 @@ def recent(function: Callable[..., T]) -> Callable[..., T]:
         del kept[: -_KEPT if len(arguments[0]) <= _MANY_TEXTS else -2]
         return result
 
-    remembered.__doc__ = function.__doc__
     return remembered
 
 

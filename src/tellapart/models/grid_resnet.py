@@ -13,9 +13,6 @@ from huggingface_hub.dataclasses import strict
 from transformers import AutoConfig, AutoModel, ResNetConfig, ResNetModel
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
-import tellapart.models.clip_resnet
-import tellapart.models.efficientnet  # noqa: F401  (registers its classes with transformers)
-
 
 @strict
 class GridResNetConfig(ResNetConfig):

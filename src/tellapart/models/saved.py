@@ -70,7 +70,7 @@ def load_whole(cls: Any, folder: str, **settings: Any) -> Any:
     noise.
     """
     model, report = load_reported(cls, folder, **settings)
-    check_whole(folder, model, report, "; expected a complete captioner of that kind")
+    check_whole(folder, model, report, "; expected a complete model of that kind")
     return model
 
 

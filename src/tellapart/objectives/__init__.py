@@ -1,8 +1,9 @@
 """Objectives compute the loss of a batch.
 
-Each module defines one objective: its equations, its recipe options (``Config``), and its entry in `OBJECTIVES`.
-`base` defines the interface. `baselines`, `exploration`, `max_at_k`, `reward_terms` and `set_quality` are parts of
-`reinforce`.
+An objective's module contains its equations, its recipe options (``Config``), and its entry in `OBJECTIVES`. `base`
+defines the interface. `baselines`, `caption_distances`, `caption_log_probs`, `exploration`, `max_at_k`, `reward_terms`
+and `set_quality` are parts of `reinforce`, `labels` and `reference_loss` of the losses on references. `detail` trains
+several levels of detail.
 """
 
 from __future__ import annotations

@@ -1,13 +1,10 @@
 """Distances between the sampled captions of a picture.
 
 Distance functions d(y, y′) take a rollout and return B×S×S, one value for each pair of samples for a picture. The COCO
-tools' tokenizer splits captions into words.
+tools' tokenizer splits captions into words, except for `word_distance`, which compares content words.
 """
 
 from __future__ import annotations
-
-from collections.abc import Callable
-from functools import partial
 
 import numpy as np
 import torch
@@ -70,13 +67,6 @@ def sample_pairs(rows: int, samples: int) -> tuple[list[int], list[int]]:
     row_R = np.arange(rows)
     second = np.repeat(row_R.reshape(-1, samples), samples, axis=0)
     return np.repeat(row_R, samples).tolist(), second.reshape(-1).tolist()
-
-
-def distance_by_name(name: str, reference: str = "both") -> Callable[[Rollout], torch.Tensor]:
-    """Returns the distance function with this name in recipes."""
-    if name == "edit":
-        return edit_distance
-    return partial({"bleu": bleu_distance, "bleu-similarity": bleu_similarity}[name], reference=reference)
 
 
 def word_distance(rollout: Rollout) -> torch.Tensor:

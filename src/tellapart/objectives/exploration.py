@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Literal
 
 import torch
 from pydantic import Field, model_validator
 
-from tellapart.objectives.caption_distances import distance_by_name
+from tellapart.objectives.caption_distances import bleu_distance, bleu_similarity, edit_distance
 from tellapart.types import Rollout
 from tellapart.utils.option_tables import Strict
 
@@ -51,6 +53,13 @@ def expected(distance_BSS: torch.Tensor, baseline: str) -> torch.Tensor | float:
     if baseline not in ("matching", "literal"):
         raise ValueError(f"baseline is '{baseline}'; expected matching, literal, leave_one_out or none")
     return mean_B1 if baseline == "matching" else mean_B1 / S
+
+
+def distance_by_name(name: str, reference: str = "both") -> Callable[[Rollout], torch.Tensor]:
+    """Returns the distance function with this name in recipes."""
+    if name == "edit":
+        return edit_distance
+    return partial({"bleu": bleu_distance, "bleu-similarity": bleu_similarity}[name], reference=reference)
 
 
 class Exploration(Strict):

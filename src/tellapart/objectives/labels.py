@@ -11,7 +11,10 @@ def flat_positions(chosen_BT: torch.Tensor) -> torch.Tensor:
 
 
 def check_labels(labels_BT: torch.Tensor, valid_BT: torch.Tensor) -> None:
-    """Raises ValueError if the mask is not boolean: integers would silently index rows instead of masking."""
+    """Raises ValueError unless the mask is boolean, has the labels' shape and a valid token, and ids are not negative.
+
+    An integer mask would silently index rows instead of masking.
+    """
     if valid_BT.dtype != torch.bool:
         raise ValueError(
             f"valid_BT has dtype {valid_BT.dtype}; expected torch.bool; convert a mask of 0 and 1 with valid.bool()"

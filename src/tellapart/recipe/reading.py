@@ -1,4 +1,4 @@
-"""Reads recipes from TOML."""
+"""Converts recipes from and to TOML."""
 
 from __future__ import annotations
 

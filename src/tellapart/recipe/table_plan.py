@@ -27,6 +27,7 @@ from tellapart.utils.documentation import page_url
 from tellapart.utils.recipe_names import fill_in
 
 CLIP = "openai/clip-vit-base-patch32"
+JUDGED = "smile_"  # prefix of the metrics that an LLM judge on a server measures
 
 
 @dataclass(frozen=True)
@@ -350,9 +351,6 @@ def make_plan(
             )
     chosen = [row for row, row_names in zip(table.rows, names, strict=True) if not rows or row_names & set(rows)]
     return Plan(paper, table, tuple(chosen), folder, given or Given())
-
-
-JUDGED = "smile_"  # prefix of the metrics that an LLM judge on a server measures
 
 
 def absent_metrics(judge: str = "") -> dict[str, str]:
