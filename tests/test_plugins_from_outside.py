@@ -32,10 +32,10 @@ class Hinge(ObjectiveOptions):
 
 
 def build_hinge(options, parts):
-    from tellapart.objectives.base import Loss, Stateless
+    from tellapart.objectives.base import Loss, Supervised
     from tellapart.objectives.mle import mle_of_references
 
-    class HingeObjective(Stateless):
+    class HingeObjective(Supervised):
         def __call__(self, learner, batch):
             loss = mle_of_references(learner, batch.visual, batch.tokens_RT, batch.valid_RT)
             return Loss((loss - options.margin).clamp(min=0), {"margin": options.margin})

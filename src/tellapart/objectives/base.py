@@ -40,8 +40,8 @@ class Objective(Protocol[LearnerT]):
     def load_state_dict(self, state: dict[str, Any]) -> None: ...
 
 
-class Stateless(Generic[LearnerT]):
-    """Base class for stateless supervised objectives whose loss is a mean over the valid label tokens."""
+class Supervised(Generic[LearnerT]):
+    """Base class for supervised objectives, whose loss is a mean over the valid label tokens. It has no state."""
 
     shares_batch = True
 

@@ -11,14 +11,14 @@ from pydantic import Field
 
 from tellapart.models import collectives, ranks
 from tellapart.models.protocols import Tokenizer
-from tellapart.objectives.base import ObjectiveOptions, Stateless, objective
+from tellapart.objectives.base import ObjectiveOptions, Supervised, objective
 from tellapart.rewards.run_parts import RunParts
 from tellapart.scorers.base import Scorer
 from tellapart.types import Batch, Loss, StepContext
 from tellapart.utils.rng import ItemSeeds
 
 
-class Contrastive(Stateless[Scorer]):
+class Contrastive(Supervised[Scorer]):
     """Symmetric cross-entropy over the B×B pairs of pictures and texts (Radford et al. 2021).
 
     With several captions per picture, the loss is averaged over captions, and each caption is compared only with

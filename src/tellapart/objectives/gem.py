@@ -16,7 +16,7 @@ from pydantic import Field
 from tellapart.models import output_layer as head
 from tellapart.models.precision import at_least_float32
 from tellapart.models.protocols import CaptionerLike
-from tellapart.objectives.base import ObjectiveOptions, Stateless, objective
+from tellapart.objectives.base import ObjectiveOptions, Supervised, objective
 from tellapart.objectives.labels import check_labels
 from tellapart.objectives.reference_loss import head_loss_of, loss_of_references
 from tellapart.rewards.run_parts import RunParts
@@ -77,7 +77,7 @@ class GemTerm(head.VocabularyTerm):
         return loss, weight_nV.scatter_add_(1, label_n1, -total_n1).mul_(self.share)
 
 
-class Gem(Stateless[CaptionerLike]):
+class Gem(Supervised[CaptionerLike]):
     """`gem_loss` on the batch's references."""
 
     @objective(

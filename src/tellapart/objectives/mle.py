@@ -13,7 +13,7 @@ from tellapart.errors import UsageError
 from tellapart.models import output_layer as head
 from tellapart.models.precision import at_least_float32
 from tellapart.models.protocols import CaptionerLike
-from tellapart.objectives.base import ObjectiveOptions, Stateless, objective
+from tellapart.objectives.base import ObjectiveOptions, Supervised, objective
 from tellapart.objectives.labels import check_labels, count_valid, flat_positions
 from tellapart.objectives.reference_loss import loss_of_references
 from tellapart.rewards.run_parts import RunParts
@@ -93,7 +93,7 @@ def mle_of_references(
     )
 
 
-class Mle(Stateless[CaptionerLike]):
+class Mle(Supervised[CaptionerLike]):
     """`mle_loss` on the batch's references. If a reference begins with ``prompt``, the loss excludes the prompt."""
 
     @objective("MLE", help="Cross-entropy on the references (teacher forcing).", direction="lower")

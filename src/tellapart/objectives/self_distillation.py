@@ -26,7 +26,7 @@ from tellapart.language.phrases import Description, Phrase
 from tellapart.models import collectives, ranks
 from tellapart.models.decoding import Decoding
 from tellapart.models.protocols import CaptionerLike
-from tellapart.objectives.base import ObjectiveOptions, Stateless, objective
+from tellapart.objectives.base import ObjectiveOptions, Supervised, objective
 from tellapart.objectives.detail import DetailLevel, Levels, evenly, level_contradictions, price_list
 from tellapart.objectives.mle import mle_of_references
 from tellapart.rewards.evidence import word_evidence
@@ -185,7 +185,7 @@ class Listener:
         return [one_KMC[listens_K] for one_KMC, listens_K in zip(heard, listens_BK, strict=True)]
 
 
-class SelfDistillation(Stateless[CaptionerLike]):
+class SelfDistillation(Supervised[CaptionerLike]):
     """Maximum likelihood on the selected captions. Without a ``listener``, selects the first candidate (a control).
 
     When a picture first occurs, one caption is built for each level of detail. These captions are the objective's

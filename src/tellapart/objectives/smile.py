@@ -23,7 +23,7 @@ from tellapart.errors import UsageError, nearest
 from tellapart.models import output_layer as head
 from tellapart.models.precision import at_least_float32
 from tellapart.models.protocols import CaptionerLike, Tokenizer
-from tellapart.objectives.base import ObjectiveOptions, Stateless, objective
+from tellapart.objectives.base import ObjectiveOptions, Supervised, objective
 from tellapart.objectives.labels import check_labels, count_valid, flat_positions
 from tellapart.objectives.mle import mle_loss, mle_term
 from tellapart.objectives.reference_loss import loss_of_references
@@ -224,7 +224,7 @@ def reverse_term(
     return head.VocabularyTerm(flat_positions(counted_BT), label_N, share, out_NK=out_NT)
 
 
-class Smile(Stateless[CaptionerLike]):
+class Smile(Supervised[CaptionerLike]):
     """`smile_loss` on the batch's references. Seed, step, item and caption determine the random subsets."""
 
     @objective(

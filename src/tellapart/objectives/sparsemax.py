@@ -14,7 +14,7 @@ import torch
 from tellapart.models import output_layer as head
 from tellapart.models.precision import at_least_float32
 from tellapart.models.protocols import CaptionerLike
-from tellapart.objectives.base import ObjectiveOptions, Stateless, objective
+from tellapart.objectives.base import ObjectiveOptions, Supervised, objective
 from tellapart.objectives.labels import check_labels
 from tellapart.objectives.reference_loss import head_loss_of, loss_of_references
 from tellapart.rewards.run_parts import RunParts
@@ -69,7 +69,7 @@ class SparsemaxTerm(head.VocabularyTerm):
         return loss, grad_nV.scatter_add_(1, label_n1, -one_n1).mul_(self.share)
 
 
-class Sparsemax(Stateless[CaptionerLike]):
+class Sparsemax(Supervised[CaptionerLike]):
     """`sparsemax_loss` on the batch's references."""
 
     @objective(
