@@ -56,3 +56,8 @@ def read_log(file: Path, gaps: list[str]) -> TrainingLog:
     if not_finite:
         gaps.append(f"log.jsonl: {not_finite} value(s) that are not finite are not drawn.")
     return log
+
+
+def logged_validations(run: Path) -> dict[str, Series]:
+    """Returns the finite values that a run's validations logged, by key and step, or {} if the run has no log."""
+    return read_log(run / "log.jsonl", []).validation

@@ -23,6 +23,7 @@ from tellapart.training.batches import TrainingSet
 from tellapart.training.build import TrainingSetup
 from tellapart.training.checks import check_ranks
 from tellapart.training.freed_memory import FreedMemory
+from tellapart.training.goal import goal_of
 from tellapart.training.interruption import Interruption
 from tellapart.training.kept_start import kept_start
 from tellapart.training.memory import memory_of
@@ -33,7 +34,7 @@ from tellapart.training.sharding import ShardedParts
 from tellapart.training.state import load_optimizer, load_weights, save_state
 from tellapart.training.step import train_step
 from tellapart.training.trainable import TrainableParts
-from tellapart.training.validation import Validator, goal_of
+from tellapart.training.validation import Validator
 from tellapart.utils.messages import say
 from tellapart.utils.progress import Progress
 
@@ -93,7 +94,8 @@ class Trainer:
         model.
         """
         recipe, settings, validator = setup.recipe, setup.recipe.training, Validator(setup)
-        goal = goal_of(recipe.validation.until, validator.select)
+        until = recipe.validation.until
+        goal = goal_of(setup.upstream(until) if isinstance(until, str) else until, validator.select)
         with ranks.main_first("encoding pictures"):  # the main rank encodes; all other ranks read the cached features
             data, objective = setup.training_set(), objective_of(setup)
             validator.prepare()
@@ -148,7 +150,7 @@ class Trainer:
         self.run.log(event="validation", step=step, best=better, n=len(self.validator.items), **values)
         if self.goal is None or not (self.validated <= self.goal if select == "loss" else self.validated >= self.goal):
             return False
-        self.run.log(event="reached", step=step, **{select: self.validated})
+        self.run.log(**{"event": "reached", select: self.validated, "step": step})  # ``select`` may be "step"
         say(f"{select} reached {self.goal:g} ({self.validated:g}) at step {step}; training stops")
         return True
 

@@ -1,19 +1,15 @@
-"""Validates during training: computes the metrics that select the checkpoint, and the value at which training stops."""
+"""Validates during training: computes the metrics that select the checkpoint."""
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from pathlib import Path
 
 import numpy as np
 import torch
 
 from tellapart.captioners import generate_captions
-from tellapart.data.text_files import read_text
-from tellapart.errors import UsageError
 from tellapart.evaluation.candidate_sets import CandidateSets, lookalike_sets, random_pools
 from tellapart.evaluation.retrieval import retrieve
 from tellapart.metrics.cider import cider_d
@@ -167,21 +163,3 @@ class Validator:
         """The key of the validation value that selects the checkpoint, with the actual pool size."""
         select = self.setup.recipe.select
         return f"recall@1.random{self._pool_size}" if select == "recall@1.random100" else select
-
-
-def goal_of(until: float | str | None, select: str) -> float | None:
-    """Returns the value at which training stops.
-
-    If ``until`` is a run, this is the best value in the run's validation log. Raises `UsageError` if ``until`` is not a
-    run, or if the run never logged ``select``.
-    """
-    if not isinstance(until, str):
-        return until
-    try:
-        records = [json.loads(line) for line in read_text(Path(until) / "log.jsonl").splitlines()]
-    except UsageError as error:
-        raise UsageError(f"validation.until must be a number or the folder of a run ({error})") from None
-    values = [record[select] for record in records if record.get("event") == "validation" and select in record]
-    if not values:
-        raise UsageError(f"validation.until: {until} contains no validation of {select}; train that run first")
-    return float(min(values) if select == "loss" else max(values))
