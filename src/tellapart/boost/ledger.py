@@ -33,7 +33,7 @@ from tellapart.boost.types import Answer, Request, Stage
 from tellapart.errors import TellapartError, UsageError
 from tellapart.types import Item
 from tellapart.utils.atomic_writes import sync_folder
-from tellapart.utils.locks import lock_or_say
+from tellapart.utils.file_lock import lock_or_say
 from tellapart.utils.messages import say
 from tellapart.utils.strict_json import parse_json
 from tellapart.utils.write_errors import write_errors

@@ -33,7 +33,7 @@ from tellapart.study.material import Material, with_human
 from tellapart.study.questions import SCALE, check_kind
 from tellapart.study.seeded_order import shuffled
 from tellapart.study.settings import SETTINGS_FILE
-from tellapart.study.settings_template import CHECK_CAPTION, settings_text
+from tellapart.study.settings_template import settings_text
 from tellapart.types import Picture
 from tellapart.utils.messages import say
 from tellapart.utils.outputs import write_output
@@ -46,6 +46,7 @@ PRACTICE_ITEMS = 2
 SIDES = {"pick": 640, "rate": 1200, "compare": 1200}  # longer side of a picture, in pixels
 ITEM_SECONDS = {"pick": 15, "rate": 20, "compare": 20}  # estimated time per item, for the consent page
 MAX_COMPARED = 400  # maximum number of pictures to search for the one with the fewest words in common
+CHECK_CAPTION = "This is an attention check. Please choose {} ({}) for all three ratings."
 _WORD = re.compile(r"[a-z]{4,}")
 # ``pick``: as in paper 3 (500 sets, the first reference).
 # ``rate``: as in paper 1 (100 pictures, five raters, a random reference).

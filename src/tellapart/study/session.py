@@ -114,9 +114,7 @@ class StudySession:
                 if block is None:
                     rows.add_refusal(run, now, FULL)
                     return self._end(FULL)
-                one = rows.add_participant(run, block, token, now)
-                if identifier:
-                    run("INSERT INTO identities VALUES (?, ?)", (one.number, identifier))
+                one = rows.add_participant(run, block, token, now, identifier)
             return self._state(run, one, now)
 
     def decline(self, key: str = "", address: str = "") -> dict[str, Any]:

@@ -70,7 +70,6 @@ TASKS = {
     "rate": "read captions of pictures and rate each one.",
     "compare": "read pairs of captions of the same picture and compare them.",
 }
-CHECK_CAPTION = "This is an attention check. Please choose {} ({}) for all three ratings."
 
 
 def settings_text(kind: str, title: str, raters: int | None, minutes: int) -> str:

@@ -215,13 +215,15 @@ def token_digest(token: str) -> str:
     return hashlib.sha256(token.encode("utf-8", "replace")).hexdigest()
 
 
-def add_participant(run: Transaction, block: int, token: str, at: float) -> Participant:
-    """Adds a participant, who starts with the practice items."""
+def add_participant(run: Transaction, block: int, token: str, at: float, identifier: str = "") -> Participant:
+    """Adds a participant, who starts with the practice items. ``identifier``: the platform's, if it gave one."""
     number = run("SELECT coalesce(max(number), 0) + 1 FROM participants")[0][0]
     ordinal = run("SELECT count(*) FROM participants WHERE block = ?", (block,))[0][0]
     one = Participant(number, block, ordinal, secrets.token_hex(8), ACTIVE, at, at, 0, 0)
     run("INSERT INTO participants VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", astuple(one))
     run("INSERT INTO tokens VALUES (?, ?)", (token_digest(token), number))
+    if identifier:
+        run("INSERT INTO identities VALUES (?, ?)", (number, identifier))
     return one
 
 

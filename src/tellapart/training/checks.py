@@ -1,22 +1,15 @@
-"""Checks before training: references, trackers and user code."""
+"""Checks before training, without loading a model: references, ground truth, trackers and user code."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import islice
-from typing import Any
 
-import accelerate
-import accelerate.tracking
-import accelerate.utils
-
-from tellapart.errors import MissingExtra, UsageError, nearest
-from tellapart.models import ranks
-from tellapart.objectives.base import Objective
+from tellapart.errors import UsageError
 from tellapart.recipe.schema import Recipe
 from tellapart.training.build import TrainingSetup
 from tellapart.training.references import check_references
 from tellapart.training.sources import open_specs
+from tellapart.training.trackers import check_trackers
 from tellapart.types import Item
 from tellapart.utils.allowed_code import check_allowed, code_path
 
@@ -58,25 +51,3 @@ def check_code(recipe: Recipe) -> None:
     for key, name in recipe.scorers():
         if (path := code_path(name, "scorer")) is not None:
             check_allowed(path, "scorer", f"recipe {recipe.name}: {key}")
-
-
-def check_trackers(names: Sequence[str]) -> None:
-    """Raises `UsageError` for an unknown tracker, or one that is not installed; accelerate would silently skip it."""
-    known = [str(kind.value) for kind in accelerate.utils.LoggerType if kind != accelerate.utils.LoggerType.ALL]
-    installed = {str(kind.value) for kind in accelerate.tracking.get_available_trackers()}
-    for name in names:
-        if name not in known:
-            raise UsageError(f"training.trackers: unknown tracker '{name}'{nearest(name, known)}")
-        if name not in installed:
-            if name == "tensorboard":
-                raise MissingExtra("tensorboard", "the tracker 'tensorboard'")
-            raise UsageError(f"training.trackers: '{name}' is not installed; run: pip install {name}")
-
-
-def check_ranks(objective: Objective[Any], kind: str) -> None:
-    """Raises `UsageError` if there are several ranks and the objective cannot split a batch between them."""
-    if ranks.count() > 1 and not getattr(objective, "shares_batch", False):
-        raise UsageError(
-            f"objective '{kind}' cannot run on {ranks.count()} ranks because it does not declare shares_batch; "
-            "start a single process"
-        )

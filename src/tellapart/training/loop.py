@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import accelerate
-import accelerate.tracking
-import accelerate.utils
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from tellapart.errors import TellapartError
+from tellapart.errors import TellapartError, UsageError
 from tellapart.models import collectives, ranks
 from tellapart.objectives.base import Objective
 from tellapart.training.batches import TrainingSet
 from tellapart.training.build import TrainingSetup
-from tellapart.training.checks import check_ranks
 from tellapart.training.freed_memory import FreedMemory
 from tellapart.training.goal import goal_of
 from tellapart.training.interruption import Interruption
@@ -33,26 +26,13 @@ from tellapart.training.run_folder import Run
 from tellapart.training.sharding import ShardedParts
 from tellapart.training.state import load_optimizer, load_weights, save_state
 from tellapart.training.step import train_step
+from tellapart.training.trackers import Track, open_trackers
 from tellapart.training.trainable import TrainableParts
 from tellapart.training.validation import Validator
 from tellapart.utils.messages import say
 from tellapart.utils.progress import Progress
 
 BEFORE_FIRST_CHECKPOINT = -1  # step for `cut_log` if there is no checkpoint: validation runs before step 0 is saved
-
-Track = Callable[[dict[str, float], int], None]  # logs and step
-
-
-@contextlib.contextmanager
-def open_trackers(names: Sequence[str], project: str, folder: Path) -> Iterator[Track]:
-    """Opens accelerate's trackers by name (``tensorboard``, ``wandb``, …). They write to the run's folder."""
-    if not names:
-        yield lambda logs, step: None
-        return
-    accelerator = accelerate.Accelerator(log_with=list(names), project_dir=str(folder))
-    accelerator.init_trackers(project)
-    yield lambda logs, step: accelerator.log(logs, step=step)
-    accelerator.end_training()
 
 
 def progress_note(logs: dict[str, float], select: str, validated: float, state: dict[str, Any]) -> str:
@@ -189,6 +169,15 @@ class Trainer:
         memories = [json.loads(each) for each in collectives.gather_texts([json.dumps(self.memory)])]
         self.run.note(kept_step=best, memory=memories)
         self.run.publish(self.run.best_folder(best))
+
+
+def check_ranks(objective: Objective[Any], kind: str) -> None:
+    """Raises `UsageError` if there are several ranks and the objective cannot split a batch between them."""
+    if ranks.count() > 1 and not getattr(objective, "shares_batch", False):
+        raise UsageError(
+            f"objective '{kind}' cannot run on {ranks.count()} ranks because it does not declare shares_batch; "
+            "start a single process"
+        )
 
 
 def fit(setup: TrainingSetup, run: Run) -> None:

@@ -15,7 +15,6 @@ from safetensors import SafetensorError
 from tellapart.errors import TellapartError
 from tellapart.models.weight_permissions import readable_weights
 from tellapart.utils.atomic_writes import replace_text, temporary_beside
-from tellapart.utils.strict_json import parse_json
 
 
 @contextmanager
@@ -63,14 +62,3 @@ def write_folder(path: Path, fill: Callable[[Path], object]) -> None:
             temporary.replace(path)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
-
-
-def read_table(path: Path) -> dict[str, Any]:
-    """Reads a JSON object from a file.
-
-    Raises ValueError if the file does not contain a JSON object, and OSError if it cannot be read.
-    """
-    table = parse_json(path.read_text(encoding="utf-8"))
-    if not isinstance(table, dict):
-        raise ValueError(f"expected a JSON object, got a {type(table).__name__}")
-    return table

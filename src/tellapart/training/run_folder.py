@@ -32,7 +32,7 @@ from tellapart.models import ranks
 from tellapart.recipe.reading import to_toml
 from tellapart.recipe.schema import Recipe
 from tellapart.training.fingerprint import RunContent, content_of
-from tellapart.training.run_files import read_table, write_folder, write_json, write_text, writing
+from tellapart.training.run_files import write_folder, write_json, write_text, writing
 from tellapart.utils.atomic_writes import temporary_beside
 from tellapart.utils.checkout import git_state
 from tellapart.utils.checksums import check_sums, write_sums
@@ -337,3 +337,14 @@ class Run:
 
 def now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def read_table(path: Path) -> dict[str, Any]:
+    """Reads a JSON object from a file.
+
+    Raises ValueError if the file does not contain a JSON object, and OSError if it cannot be read.
+    """
+    table = parse_json(path.read_text(encoding="utf-8"))
+    if not isinstance(table, dict):
+        raise ValueError(f"expected a JSON object, got a {type(table).__name__}")
+    return table

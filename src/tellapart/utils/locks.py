@@ -1,4 +1,4 @@
-"""Locks a folder or file for one process.
+"""Locks a folder for one process.
 
 A lock is a kernel lock (``flock``) on a hidden file in the folder, so a killed process leaves no lock behind. The file
 tells other processes which process, on which host, holds the lock. On network file systems that forward ``flock`` (NFS
@@ -13,7 +13,6 @@ import fcntl
 import json
 import os
 import socket
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,7 +23,6 @@ from tellapart.utils.messages import say
 LOCK = ".lock"
 LOCK_BEGINS = b'{"process": '
 POLL_SECONDS = 0.5
-MOMENT_SECONDS = 2.0
 
 
 @contextlib.contextmanager
@@ -46,33 +44,6 @@ def locked(folder: Path, *, wait: bool, name: str = LOCK) -> Iterator[None]:
         with contextlib.suppress(OSError):  # not empty
             for each in folders_made:
                 each.rmdir()
-
-
-def lock_or_say(file: int, path: Path) -> None:
-    """Locks an open file. If this takes more than a moment, prints which processes are using it."""
-    with contextlib.suppress(BlockingIOError, PermissionError):
-        return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    notice = threading.Timer(
-        MOMENT_SECONDS, lambda: say(f"waiting for the lock on {path}, which is in use by {processes_using(path)}")
-    )
-    notice.daemon = True
-    notice.start()
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX)
-    finally:
-        notice.cancel()
-
-
-def processes_using(path: Path) -> str:
-    """Returns the other processes on this machine that have a file open, as ``process 123 (tellapart boost …)``."""
-    processes, real = [], str(path.resolve())
-    for folder in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # the process has ended, or belongs to another user
-            opened = {str(link.readlink()) for link in (folder / "fd").iterdir()}
-            if real in opened and folder.name != str(os.getpid()):
-                command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
-                processes.append(f"process {folder.name} ({' '.join(command.split())[:80]})")
-    return ", ".join(processes) or "another process"
 
 
 def missing_folders(folder: Path) -> list[Path]:
