@@ -289,7 +289,7 @@ def _study(folder: Path) -> None:
     from tellapart.study.create import StudyPlan, create_study
     from tellapart.study.design import open_study
     from tellapart.study.material import Material
-    from tellapart.study.simulate import rehearse
+    from tellapart.study.rehearsal import rehearse
     from tellapart.types import Item
 
     items = [Item(name, FilePicture(folder / "photos" / name), (text,)) for name, text in LINES.items()]

@@ -387,7 +387,7 @@ def long_work() -> Iterator[tuple[str, Callable[..., Any]]]:
     yield "tellapart.jobs.run.run_job", here
     yield "tellapart.jobs.cluster.load_ray", lambda: None
     yield "tellapart.utils.web.server.serve", served
-    yield "tellapart.study.simulate.rehearse", began
+    yield "tellapart.study.rehearsal.rehearse", began
     yield "tellapart.training.loop.train_step", first_step
     yield "tellapart.review.app.serve", served
     yield "tellapart.cli.demo.run_demo", began

@@ -10,7 +10,7 @@ from typing import Any
 
 from page_server import serving_page
 
-from tellapart.review.captions import captions_page
+from tellapart.review.requests import captions_page
 from tellapart.review.session import ReviewSession
 from tellapart.scenes import Scenes
 

@@ -14,8 +14,8 @@ from sample_study import ATTACK, make_material, make_study, number_tokens
 
 from tellapart.study.analysis import analyse
 from tellapart.study.design import Study
+from tellapart.study.rehearsal import local_server, rehearse
 from tellapart.study.report import write_report
-from tellapart.study.simulate import local_server, rehearse
 from tellapart.study.store import COMPLETE, AnswerStore
 
 pytestmark = NEEDS_CHROMIUM

@@ -22,9 +22,9 @@ from tellapart.study.analysis import analyse
 from tellapart.study.create import PRACTICE_ITEMS
 from tellapart.study.design import CONTROL, ITEM, open_study
 from tellapart.study.export import export
+from tellapart.study.rehearsal import RANDOM, rehearse
 from tellapart.study.report import headline, page, to_json
 from tellapart.study.session import StudySession
-from tellapart.study.simulate import RANDOM, rehearse
 from tellapart.study.store import AnswerStore
 
 

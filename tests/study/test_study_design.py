@@ -18,7 +18,7 @@ from sample_study import LONG, Photo, edit_settings, make_material, make_study
 from tellapart.errors import PictureError, UsageError
 from tellapart.study.create import StudyPlan, create_study
 from tellapart.study.design import CONTROL, EXAMPLE, ITEM, PRACTICE, check_pictures, open_study
-from tellapart.study.lookalikes import lookalike_sets, unlike_sets
+from tellapart.study.lookalikes import disjoint_lookalikes, unlike_sets
 from tellapart.study.material import Material
 from tellapart.study.seeded_order import shuffled
 
@@ -47,7 +47,7 @@ def test_look_alikes_are_the_nearest_that_are_free_below_the_limit_to_the_target
     features_ND = np.random.default_rng(0).normal(size=(80, 6)).astype(np.float32)
     targets = list(np.random.default_rng(1).permutation(80)[:40])
     for limit in (0.8, 0.5):
-        sets = lookalike_sets(features_ND, targets, range(80), size=5, max_cosine=limit)
+        sets = disjoint_lookalikes(features_ND, targets, range(80), size=5, max_cosine=limit)
         assert sets == plain_lookalikes(features_ND, targets, 5, limit)
         rows = [row for own in sets for row in own]
         assert len(sets) > 5 and len(rows) == len(set(rows)), "no picture is in two sets"
@@ -57,7 +57,7 @@ def test_look_alikes_are_the_nearest_that_are_free_below_the_limit_to_the_target
         assert all(a >= b - 1e-6 for own in cosines for a, b in pairwise(own)), "from near to far"
     # The limit is on similarity to the target alone: distractors may be copies of each other.
     twins_ND = np.array([[1, 0], [0.7, 0.714], [0.7, 0.714], [0.1, 0.99]], np.float32)
-    assert lookalike_sets(twins_ND, [0], range(4), size=3, max_cosine=0.8) == [[0, 1, 2]]
+    assert disjoint_lookalikes(twins_ND, [0], range(4), size=3, max_cosine=0.8) == [[0, 1, 2]]
 
 
 def test_controls_are_unlike_their_target_and_apart_from_everything() -> None:

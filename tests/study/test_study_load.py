@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from sample_study import make_material, make_study
 
+from tellapart.study.rehearsal import CAREFUL, Rehearsal, planted_effects, run_participants
 from tellapart.study.scripted import StudyBrowser
-from tellapart.study.simulate import CAREFUL, Rehearsal, planted_effects, run_participants
 from tellapart.study.store import AnswerStore
 
 PARTICIPANTS, THINK, LIMIT = 200, 8.0, 0.300  # people, mean seconds before an answer, seconds

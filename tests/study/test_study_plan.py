@@ -7,7 +7,7 @@ import pytest
 
 from tellapart.errors import UsageError
 from tellapart.study.intervals import Floats, Ratings, system_means
-from tellapart.study.plan import Assumptions, center, cheapest, plan, simulated_ratings, spread_for
+from tellapart.study.power import Assumptions, center, cheapest, planned_designs, simulated_ratings, spread_for
 from tellapart.study.rater_agreement import krippendorff_alpha, option_counts_of
 
 
@@ -32,7 +32,7 @@ def test_planned_answers_agree_as_much_as_assumed(agreement: float) -> None:
 @pytest.mark.parametrize(("kind", "base", "gain"), [("pick", 0.4, 0.15), ("rate", 3.5, 0.5), ("compare", 0.5, 0.3)])
 def test_power_grows_with_the_study_and_is_small_for_nothing(kind: str, base: float, gain: float) -> None:
     assumed = Assumptions(kind, base, gain, 0.2, systems=2, block=50, pay=10, fee=0.5)
-    rows = plan(assumed, [20, 100], [1, 4], studies=60)
+    rows = planned_designs(assumed, [20, 100], [1, 4], studies=60)
     power = {(row.items, row.raters): row.power for row in rows}
     assert power[20, 1] < power[100, 4] and power[100, 4] > 0.8
     assert [row.cost for row in rows] == sorted(row.cost for row in rows)
@@ -42,7 +42,7 @@ def test_power_grows_with_the_study_and_is_small_for_nothing(kind: str, base: fl
     best = cheapest(rows, 0.8)
     assert best is not None and all(row.power < 0.8 for row in rows if row.cost < best.cost)
     assert cheapest(rows, 0.8, budget=best.cost - 1) is None
-    nothing = plan(Assumptions(kind, base, 1e-9, 0.2, block=50), [60], [2], studies=60)
+    nothing = planned_designs(Assumptions(kind, base, 1e-9, 0.2, block=50), [60], [2], studies=60)
     assert nothing[0].power <= 0.1, "one side of five in a hundred"
 
 
@@ -52,7 +52,10 @@ def test_comparisons_of_three_systems_come_from_the_participants_of_all_blocks()
     ratings = simulated_ratings(assumed, 100, 2, np.random.default_rng(0))
     assert len(np.unique(ratings.participant_M)) == 2 * 3 * 2 and len(ratings.value_M) == 2 * 100 * 2
     assert len(np.unique(ratings.participant_M * 100 + ratings.item_M)) == 100 * 2, "nobody sees an item twice"
-    power = {row.raters: row.power for row in plan(Assumptions("compare", 0.5, 0.3, 0.3, 3), [100], [1, 3], studies=40)}
+    power = {
+        row.raters: row.power
+        for row in planned_designs(Assumptions("compare", 0.5, 0.3, 0.3, 3), [100], [1, 3], studies=40)
+    }
     assert power[1] > 0 and power[3] > 0.8
 
 

@@ -16,8 +16,8 @@ from sample_study import answer, browser, make_study
 from tellapart.errors import UsageError
 from tellapart.study.analysis import analyse
 from tellapart.study.databases import StoreError
+from tellapart.study.rehearsal import Rehearsal, local_server, planted_effects, run_participants
 from tellapart.study.session import StudySession
-from tellapart.study.simulate import Rehearsal, local_server, planted_effects, run_participants
 from tellapart.study.store import AnswerStore
 
 FOUND = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))

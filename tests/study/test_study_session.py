@@ -29,9 +29,9 @@ from tellapart.study.analysis import analyse
 from tellapart.study.design import CONTROL, ITEM, Study
 from tellapart.study.limits import StartLimit, TooManyStarts
 from tellapart.study.participation import Person, participations
+from tellapart.study.rehearsal import local_server
 from tellapart.study.scripted import StudyBrowser
 from tellapart.study.session import AnswerConflict, StudySession, Unknown
-from tellapart.study.simulate import local_server
 from tellapart.study.store import AnswerStore
 from tellapart.utils.web.origins import own_origins
 from tellapart.utils.web.requests import read_body

@@ -23,8 +23,8 @@ from tellapart.recipe.reading import read_recipe
 from tellapart.recipe.shipped_recipes import find_recipe
 from tellapart.training import run_files
 from tellapart.training.build import TrainingSetup
+from tellapart.training.finetune_recipe import BATCH_SIZE, plan
 from tellapart.training.micro_batches import parts_of_batch
-from tellapart.training.plan import BATCH_SIZE, plan
 
 WORLD = "scenes:plain?n=60&split=train"
 

@@ -133,7 +133,7 @@ def made(
     import shutil
 
     from tellapart.training.finetune import run_finetune
-    from tellapart.training.plan import plan
+    from tellapart.training.finetune_recipe import plan
 
     folder = tmp_path_factory.mktemp("finetuned")
     shutil.copytree(tiny_captioner, folder / "base")

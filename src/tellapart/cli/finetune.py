@@ -83,7 +83,7 @@ def finetune(
     """
     from tellapart.models import devices, ranks
     from tellapart.training.finetune import run_finetune
-    from tellapart.training.plan import plan
+    from tellapart.training.finetune_recipe import plan
 
     if private and push_to_hub is None:
         raise UsageError("--private requires --push-to-hub USER/NAME; add it, or remove --private")

@@ -118,8 +118,8 @@ def simulate(
         seed: Random seed for the simulated participants.
     """
     need_extra("study", "a rehearsal", "starlette", "uvicorn")
+    from tellapart.study.rehearsal import rehearse
     from tellapart.study.scenes_study import scenes_study
-    from tellapart.study.simulate import rehearse
 
     kind = str(folder) if str(folder) in QUESTIONS and not folder.exists() else ""
     folder = Path(f"rehearsal-{kind}") if kind else folder

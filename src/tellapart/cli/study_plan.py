@@ -11,8 +11,7 @@ import typer
 from tellapart.cli.options import Count, Json
 from tellapart.cli.output import show
 from tellapart.errors import UsageError
-from tellapart.study.plan import Assumptions, PlannedDesign, cheapest
-from tellapart.study.plan import plan as simulate_plans
+from tellapart.study.power import Assumptions, PlannedDesign, cheapest, planned_designs
 from tellapart.utils.tables import table_of
 
 
@@ -59,7 +58,7 @@ def plan(
     default = {"pick": 0.4, "rate": 3.5, "compare": 0.5}.get(kind, 0.5)
     assumed = Assumptions(kind, default if base is None else base, difference, agreement, systems, block, pay, fee)
     sizes, each = numbers("--items", items or "100,200,500"), numbers("--raters", raters or "1,2,3,5,8")
-    rows = simulate_plans(assumed, sizes, each, studies=studies, seed=seed)
+    rows = planned_designs(assumed, sizes, each, studies=studies, seed=seed)
     best = cheapest(rows, power, budget)
     show(
         {"assumptions": asdict(assumed), "rows": [asdict(row) for row in rows], "cheapest": best and asdict(best)},

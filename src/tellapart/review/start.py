@@ -8,7 +8,7 @@ from pathlib import Path
 from tellapart.captions.store import CaptionStore
 from tellapart.data import open_many
 from tellapart.review.app import serve_page
-from tellapart.review.captions import captions_page
+from tellapart.review.requests import captions_page
 from tellapart.review.session import ReviewSession
 from tellapart.utils.messages import say
 

@@ -28,7 +28,7 @@ from tellapart.study.design import (
     Trial,
     open_study,
 )
-from tellapart.study.lookalikes import MAX_COSINE, lookalike_sets, unlike_sets
+from tellapart.study.lookalikes import MAX_COSINE, disjoint_lookalikes, unlike_sets
 from tellapart.study.material import Material, with_human
 from tellapart.study.questions import SCALE, check_kind
 from tellapart.study.seeded_order import shuffled
@@ -183,7 +183,7 @@ def _sets(material: Material, plan: StudyPlan) -> tuple[list[list[int]], list[li
     easy = unlike_sets(features_ND, reserved, size=size, count=plan.easy, seed=plan.shuffle_seed)
     free = sorted({*range(len(material.items))} - {*reserved})
     targets = _complete(material, plan, reserved)
-    sets = lookalike_sets(features_ND, targets, free, size=size, count=plan.items, max_cosine=plan.max_cosine)
+    sets = disjoint_lookalikes(features_ND, targets, free, size=size, count=plan.items, max_cosine=plan.max_cosine)
     if not sets:
         raise UsageError(
             f"no look-alike set of {size} could be built from {len(free):,} "

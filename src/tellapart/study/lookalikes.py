@@ -20,7 +20,7 @@ from tellapart.utils.progress import Progress
 MAX_COSINE = 0.8  # paper 3, footnote 8
 
 
-def lookalike_sets(
+def disjoint_lookalikes(
     features_ND: npt.ArrayLike,
     targets: Sequence[int],
     available: Sequence[int],

@@ -16,7 +16,7 @@ from typing import Any
 
 from tellapart.errors import TellapartError, UsageError
 from tellapart.study import store as rows
-from tellapart.study.blocks import Blocks
+from tellapart.study.block_holders import Blocks
 from tellapart.study.databases import StoreError, Transaction
 from tellapart.study.design import CONTROL, EXAMPLE, PICTURES, PRACTICE, Place, Study
 from tellapart.study.limits import StartLimit

@@ -5,8 +5,8 @@ builds the model to train, `new_models` creates models with random weights, `ref
 `objective` builds the objective. `samplers` selects the pictures for each step; `batches` adds references and pixels
 (`pixels`, `blip_augmentation`, `random_crops`). `step` performs one step, `loop` trains and validates, `optimizer`
 builds the optimizer and its schedule, and `final_evaluation` evaluates at the end. `run_folder` manages the run on
-disk, and `fingerprint` identifies the run. `plan` plans a recipe for a captioner and pictures; `finetune` trains the
-recipe and publishes the result.
+disk, and `fingerprint` identifies the run. `finetune_recipe` plans a recipe for a captioner and pictures; `finetune`
+trains the recipe and publishes the result.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ def adopt(recipe: Recipe, adopted: Mapping[str, Path]) -> Recipe:
     """Replaces recipes that ``recipe`` names as models with the folders of their adopted runs. Returns the result."""
     if not adopted:
         return recipe
-    return check_recipe(recipe.dump(Places(adopted), mode="json", exclude_none=True), recipe.name)
+    return check_recipe(recipe.dump(AdoptedRuns(adopted), mode="json", exclude_none=True), recipe.name)
 
 
 def adoptions(folders: Sequence[Path], recipe: Recipe) -> dict[str, Path]:
@@ -43,9 +43,9 @@ def adoptions(folders: Sequence[Path], recipe: Recipe) -> dict[str, Path]:
 
 def named_recipes(recipe: Recipe, known: dict[str, None] | None = None) -> dict[str, None]:
     """Returns the names of the recipes that ``recipe`` uses as models, directly or indirectly."""
-    known, places = {} if known is None else known, Places({})
-    recipe.dump(places)
-    for path in places.recipes:
+    known, resolver = {} if known is None else known, AdoptedRuns({})
+    recipe.dump(resolver)
+    for path in resolver.recipes:
         other = read_recipe(Path(path))
         if other.name not in known:  # recipes that name each other would otherwise recurse forever
             known[other.name] = None
@@ -53,8 +53,11 @@ def named_recipes(recipe: Recipe, known: dict[str, None] | None = None) -> dict[
     return known
 
 
-class Places:
-    """Resolves recipes to their adopted runs. Leaves all other names unchanged (a `utils.recipe_names.Resolver`)."""
+class AdoptedRuns:
+    """Resolves recipes to their adopted runs. Leaves all other names unchanged (a `utils.recipe_names.Resolver`).
+
+    recipes: the recipes that have been resolved so far, whether or not a run of them is adopted.
+    """
 
     def __init__(self, adopted: Mapping[str, Path]) -> None:
         self.adopted, self.recipes = adopted, list[str]()

@@ -15,7 +15,7 @@ from tellapart.types import Item
 MIN_PICTURES = 8  # two pictures for the test set, two for validation, and the rest for training
 
 
-def check_pictures(pictures: Sequence[str], objective: str, table: Mapping[str, Any]) -> tuple[int, int]:
+def survey_pictures(pictures: Sequence[str], objective: str, table: Mapping[str, Any]) -> tuple[int, int]:
     """Returns the number of pictures and the number of words in their longest reference.
 
     Raises `UsageError` if there are too few pictures, or if some pictures lack references that the objective requires.

@@ -15,7 +15,7 @@ from tellapart.recipe.reading import read_recipe
 from tellapart.recipe.schema import Recipe
 from tellapart.report import build_report
 from tellapart.scorers import Scorer
-from tellapart.training.adoption import Places, adopt
+from tellapart.training.adoption import AdoptedRuns, adopt
 from tellapart.training.build import TrainingSetup
 from tellapart.training.checks import check_setup
 from tellapart.training.final_evaluation import check_tests, final_evaluation
@@ -186,9 +186,9 @@ def train_upstream(setup: TrainingSetup) -> None:
 
     Skips held-out scorers, because only the final evaluation needs them.
     """
-    places = Places({})
-    setup.recipe.dump(places, exclude={"evaluation"})
-    for name in places.recipes:
+    resolver = AdoptedRuns({})
+    setup.recipe.dump(resolver, exclude={"evaluation"})
+    for name in resolver.recipes:
         setup.upstream(name)
 
 

@@ -16,7 +16,7 @@ from tellapart.recipe.presets import default_objective, objective_table, reads_r
 from tellapart.recipe.reading import check_recipe, read_recipe
 from tellapart.recipe.schema import Recipe, Training
 from tellapart.training.micro_batches import parts_of_batch
-from tellapart.training.picture_survey import check_pictures
+from tellapart.training.picture_survey import survey_pictures
 
 CLIP = "openai/clip-vit-base-patch32"  # default scorer: small and widely known
 SAMPLED = {"kind": "sample", "temperature": 0.5, "samples": 4}
@@ -66,7 +66,7 @@ def plan(
         raise UsageError("--steps and --epochs both set the length of training; remove one of them")
     photos = not all(spec.startswith("scenes") for spec in pictures)
     table = objective_table(objective := objective or default_objective(photos=photos))
-    count, longest = check_pictures(pictures, objective, table)
+    count, longest = survey_pictures(pictures, objective, table)
     data, parts, learned_from = split_data(pictures, count)
     if batch_size is not None and batch_size > learned_from:
         raise UsageError(

@@ -1,5 +1,5 @@
-"""Plans how many participants and items a study needs. Simulates the study's power with the same analysis as the
-report.
+"""Power analysis: how many participants and items a study needs. Simulates the study's power with the same analysis as
+the report.
 
 In the model, a rating is the sum of a system's mean and the random effects of the participant and the item. The sum is
 in log-odds for ``pick`` and ``compare``. For ``rate``, it is on the rating scale and is then rounded to 1 to 5.
@@ -90,7 +90,7 @@ class PlannedDesign:
     power: float
 
 
-def plan(
+def planned_designs(
     assumed: Assumptions, items: Sequence[int], raters: Sequence[int], *, studies: int = 200, seed: int = 0
 ) -> list[PlannedDesign]:
     """Computes the power of each combination of items and raters. Returns the cheapest design first."""
