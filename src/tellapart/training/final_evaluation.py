@@ -49,17 +49,18 @@ def final_evaluation(setup: TrainingSetup, run: Run) -> Results | None:
     start = next(iter(captioners.values()), None)  # the captioner before training, if there is one
     captioners.clear()  # frees the memory of the trained captioner
     scorer = load_scorer(str(run.folder), setup.device) if learns_scorer else setup.scorer
-    results = measured(setup, systems[""], main, scorer)
+    eval_scorers = {} if scorer is None else load_eval_scorers(setup)
+    results = measured(setup, systems[""], main, scorer, eval_scorers)
     if scorer is not None and settings.gallery:
         sets = gallery(results, items, settings.gallery)
         if start is not None:
-            features = np.asarray(setup.store.features(items, scorer.encoder))
+            features = image_features(setup, scorer, items)
             add_word_values(
                 sets, [item.id for item in items], scorer, features, start, setup.view_of(start).rows(items)
             )
         write_gallery(run.folder, sets, items)
     for test in tests[1:]:
-        results.test_sets[test.name] = measured(setup, systems[test.name], test, scorer)
+        results.test_sets[test.name] = measured(setup, systems[test.name], test, scorer, eval_scorers)
     if run.info.get("kept_step") == 0:
         results.notes.insert(0, kept_start(setup.recipe))
     write_json(run.folder / "results.json", results.to_json())
@@ -67,7 +68,8 @@ def final_evaluation(setup: TrainingSetup, run: Run) -> Results | None:
 
 
 def check_tests(setup: TrainingSetup) -> None:
-    """Raises `UsageError` if a test set cannot be evaluated after training. Call it before training."""
+    """Raises `UsageError` if the run cannot be evaluated after training. Call it before training."""
+    eval_scorer_names(setup)
     for test in open_tests(setup, read=False):
         candidates_of(test)
         if setup.recipe.trains == "scorer":
@@ -75,12 +77,16 @@ def check_tests(setup: TrainingSetup) -> None:
 
 
 def measured(
-    setup: TrainingSetup, systems: Mapping[str, Mapping[str, str]], test: OpenedTest, scorer: Scorer | None
+    setup: TrainingSetup,
+    systems: Mapping[str, Mapping[str, str]],
+    test: OpenedTest,
+    scorer: Scorer | None,
+    eval_scorers: Mapping[str, Scorer],
 ) -> Results:
     """Evaluates captions for a test set, with its own bags, hard pool and references."""
     settings, on, items = setup.recipe.evaluation, test.on, test.items
     if on is not None and not on.has_pictures:
-        scorer = None
+        scorer, eval_scorers = None, {}
     references, candidates, language_model = None, CandidateInputs(), None
     if scorer is not None:
         candidates = candidates_of(test)
@@ -95,8 +101,8 @@ def measured(
         items=items,
         references=references,
         scorer=scorer,
-        image_features=None if scorer is None else np.asarray(setup.store.features(items, scorer.encoder)),
-        eval_scorers={} if scorer is None else load_eval_scorers(setup, settings.eval_scorers, items),
+        image_features=None if scorer is None else image_features(setup, scorer, items),
+        eval_scorers={name: (each, image_features(setup, each, items)) for name, each in eval_scorers.items()},
         human="mean" if setup.recipe.trains == "captioner" and all(texts.get(item.id) for item in items) else None,
         lookalike=settings.lookalike,
         seed=setup.recipe.seed,
@@ -107,18 +113,25 @@ def measured(
     return results
 
 
-def load_eval_scorers(
-    setup: TrainingSetup, names: tuple[str, ...], items: list[Item]
-) -> dict[str, tuple[Scorer, np.ndarray]]:
-    """Loads the additional scorers and computes their features for the test pictures. Returns both by short name."""
-    scorers: dict[str, tuple[Scorer, np.ndarray]] = {}
-    for name in names:
+def image_features(setup: TrainingSetup, scorer: Scorer, items: list[Item]) -> np.ndarray:
+    return np.asarray(setup.store.features(items, scorer.encoder))
+
+
+def load_eval_scorers(setup: TrainingSetup) -> dict[str, Scorer]:
+    """Loads the held-out scorers, and trains those that are recipes. Returns them by short name."""
+    names = eval_scorer_names(setup)
+    return {short: load_scorer(setup.upstream(name), setup.device) for short, name in names.items()}
+
+
+def eval_scorer_names(setup: TrainingSetup) -> dict[str, str]:
+    """Returns the held-out scorers in the recipe by short name. Raises `UsageError` if two have the same short name."""
+    names: dict[str, str] = {}
+    for name in setup.recipe.evaluation.eval_scorers:
         short = Path(name).name.removesuffix(".toml")
-        if short in scorers:
+        if short in names:
             raise UsageError(f"evaluation.eval_scorers contains two scorers named '{short}'; rename one of them")
-        scorer = load_scorer(setup.upstream(name), setup.device)
-        scorers[short] = (scorer, np.asarray(setup.store.features(items, scorer.encoder)))
-    return scorers
+        names[short] = name
+    return names
 
 
 def write_gallery(folder: Path, sets: dict[str, Any], items: list[Item]) -> None:
