@@ -58,7 +58,8 @@ def search(
         raise UsageError("--device requires --scorer; add it, or remove --device")
     if report is not None:
         check_output(report, ".html", ".htm")
-    from tellapart.search.start import open_index, search_all, write_search_page
+    from tellapart.search.page import write_search_page
+    from tellapart.search.start import open_index, search_all
 
     lines: list[str] = []
     index = open_index(folder, captions, scorer, device)

@@ -18,7 +18,7 @@ from tellapart.metrics.result_keys import KEY_SUFFIXES
 from tellapart.utils.allowed_code import is_dotted
 from tellapart.utils.code_loading import load_allowed
 from tellapart.utils.messages import say_once
-from tellapart.utils.registry import first_line
+from tellapart.utils.registry import first_doc_line
 
 ALL = "all"
 _OF_FILE_SETS = re.compile(r"(recall@\d+|mean_rank)\.(bag\d+|hard|imagecode)")
@@ -81,7 +81,7 @@ def of_dotted_path(path: str) -> Metric:
     if not isinstance(part, Metric) and not callable(part):
         raise UsageError(f"metric '{path}' is a {type(part).__name__}; expected a function or a Metric")
     name = path.partition(":")[2]
-    metric = part if isinstance(part, Metric) else Metric(name=name, factory=part, help=first_line(part))
+    metric = part if isinstance(part, Metric) else Metric(name=name, factory=part, help=first_doc_line(part))
     if metric.name in METRICS.builtin():
         raise UsageError(f"metric '{path}': the name '{metric.name}' is already taken; rename it")
     return metric

@@ -30,12 +30,14 @@ SCORERS: Registry[ScorerEntry] = Registry("scorer", Entry, group="tellapart.scor
 def load_scorer(name: str, device: str | torch.device = "auto", precision: str = "auto") -> Scorer:
     """Loads a scorer, given a folder, a hub name, ``scenes`` (included in the package), or ``my.module:factory``.
 
-    A user-defined factory is called with ``device`` and must return a `Scorer`; it runs only if `utils.registry` allows
-    it. ``device``: ``auto`` selects an accelerator if one is available. ``precision``: the precision of the weights;
-    ``auto`` means fp32, because rewards and metrics are computed from cosines. Features are always float32. Loads only
-    safetensors. Raises `TellapartError` if the model does not exist, is damaged, or is not a dual encoder.
-    """
+    A user-defined factory is called with ``device`` and must return a `Scorer`; it runs only if `utils.allowed_code`
+    allows it. Loads only safetensors. Features are always float32.
 
+    device: ``auto`` selects an accelerator if one is available.
+    precision: the precision of the weights; ``auto`` means fp32, because rewards and metrics are computed from cosines.
+
+    Raises `TellapartError` if the model does not exist, is damaged, or is not a dual encoder.
+    """
     device = resolve_device(device)
     chosen = exact_precision(precision, device)
     if (path := code_path(name, "scorer")) is not None:

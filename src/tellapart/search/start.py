@@ -1,4 +1,4 @@
-"""Opens a search from command-line arguments."""
+"""Opens and runs a search from command-line arguments."""
 
 from __future__ import annotations
 
@@ -11,13 +11,11 @@ from tellapart.errors import UsageError
 from tellapart.models.devices import resolve_device
 from tellapart.scorers.load import load_scorer
 from tellapart.search.index import SearchIndex
-from tellapart.search.page import QueryHits, write_search_page
+from tellapart.search.page import QueryHits
 from tellapart.search.queries import read_queries
 from tellapart.utils.messages import say
 
 CAPTION_SUFFIXES = (*BESIDE, ".xmp")
-
-__all__ = ["open_index", "search_all", "write_search_page"]
 
 
 def open_index(folder: str, captions: Path | None, scorer: str | None, device: str) -> SearchIndex:

@@ -1,4 +1,4 @@
-"""The captions of the test pictures, by the models before and after training."""
+"""The captions of the test pictures, by the captioners before and after training or, for a scorer, their references."""
 
 from __future__ import annotations
 

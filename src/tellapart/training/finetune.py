@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tellapart.data import open_many
 from tellapart.models import ranks
 from tellapart.recipe.schema import Recipe
 from tellapart.training.hub import check_hub, push_folder
@@ -12,13 +11,14 @@ from tellapart.training.model_card import CARD, model_card
 from tellapart.training.run_files import write_text
 from tellapart.training.run_folder import Run
 from tellapart.training.runs import train
+from tellapart.training.sources import open_specs
 from tellapart.utils.messages import say
 
 
 def plan_summary(recipe: Recipe, out: Path) -> str:
     """Returns one line that names the model, the data and the length of training."""
-    specs = [recipe.data.train, recipe.data.validation, recipe.data.test or ()]
-    train, validation, test = (len(open_many([one] if isinstance(one, str) else one)) for one in specs)
+    specs = (recipe.data.train, recipe.data.validation, recipe.data.test or ())
+    train, validation, test = (len(open_specs(each)) for each in specs)
     steps, batch = recipe.training.steps, recipe.training.batch_size
     return (
         f"{recipe.about.partition(', settings')[0]}: {train:,} training, {validation:,} validation and {test:,} "

@@ -31,6 +31,7 @@ from tellapart.models.names import BUILTIN
 from tellapart.models.precision import resolve_precision
 from tellapart.recipe.reading import read_recipe
 from tellapart.recipe.schema import Recipe, Training
+from tellapart.training.sources import spec_list
 from tellapart.types import Item
 from tellapart.utils.differing_keys import differing
 from tellapart.utils.listed_names import few
@@ -113,7 +114,7 @@ def code_of(recipe: Recipe) -> list[str]:
     parts = ["samplers", "loop", *({recipe.objective.kind} & VERSIONS.keys())]  # a plug-in's objective has no version
     tests = (on.data for on in recipe.evaluation.test_sets.values())
     data = (recipe.data.train, recipe.data.validation, recipe.data.test or (), *tests)
-    specs = [spec for each in data for spec in ([each] if isinstance(each, str) else each)]
+    specs = [spec for each in data for spec in spec_list(each)]
     synthetic = [spec.startswith("scenes:") for spec in specs]
     if any(synthetic):
         parts.append("scenes")

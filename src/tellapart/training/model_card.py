@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import huggingface_hub
-import huggingface_hub.errors
 import huggingface_hub.utils
 from transformers.models.auto import configuration_auto
 
@@ -22,6 +21,7 @@ from tellapart.models.saved_options import saved_options
 from tellapart.recipe.schema import Recipe
 from tellapart.training.kept_start import kept_start
 from tellapart.training.run_folder import Run
+from tellapart.training.sources import spec_list
 from tellapart.utils.allowed_code import OPTION
 
 CARD = "README.md"
@@ -166,8 +166,7 @@ def hub_base(name: str) -> str | None:
 
 def hub_datasets(recipe: Recipe) -> Iterator[str]:
     """Yields the hub id or name of each published data set in the training data."""
-    train = recipe.data.train
-    for spec in (train,) if isinstance(train, str) else train:
+    for spec in spec_list(recipe.data.train):
         kind, path, _ = parse(spec)
         if kind == "hf" and not path.exists():
             yield path.as_posix()

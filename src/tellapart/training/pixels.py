@@ -70,7 +70,7 @@ class TrainingPixels:
     def tensor(self, rows: np.ndarray) -> torch.Tensor:
         """Converts stored rows to the vision encoder's input on the learner's device: float B×C×H×W, or B×…."""
         block = torch.from_numpy(np.ascontiguousarray(rows)).to(self.learner.device)
-        return normalise(block, self.learner.processor) if self.as_bytes else block
+        return normalize(block, self.learner.processor) if self.as_bytes else block
 
     def _bytes(self, image: Image.Image) -> np.ndarray:
         """Resizes and crops a picture, without rescaling or normalizing its values. Returns uint8 H×W×C."""
@@ -85,14 +85,14 @@ class TrainingPixels:
         expected = [self.learner.pixels([image]).cpu().float() for image in images]
         if self.learner.processor is None or any(x.ndim != 4 or x.shape != expected[0].shape for x in expected):
             return False
-        actual = [normalise(torch.from_numpy(self._bytes(image))[None], self.learner.processor) for image in images]
+        actual = [normalize(torch.from_numpy(self._bytes(image))[None], self.learner.processor) for image in images]
         return all(
             x.shape == y.shape and torch.allclose(x, y, rtol=0, atol=EQUAL)
             for x, y in zip(actual, expected, strict=True)
         )
 
 
-def normalise(pictures_BHWC: torch.Tensor, processor: Any) -> torch.Tensor:
+def normalize(pictures_BHWC: torch.Tensor, processor: Any) -> torch.Tensor:
     """Rescales and normalizes uint8 B×H×W×C in the same way as the processor. Returns float B×C×H×W."""
     device, grey_levels = pictures_BHWC.device, 1.0
     if getattr(processor, "do_rescale", True):

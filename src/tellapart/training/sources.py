@@ -43,4 +43,8 @@ class RunSources:
 
 def open_specs(specs: str | tuple[str, ...]) -> Dataset:
     """Opens one data set, or the concatenation of several."""
-    return open_many([specs] if isinstance(specs, str) else specs)
+    return open_many(spec_list(specs))
+
+
+def spec_list(specs: str | tuple[str, ...]) -> tuple[str, ...]:
+    return (specs,) if isinstance(specs, str) else specs

@@ -2,13 +2,13 @@
 
 Recipes and model folders may come from anyone, so code that is named in them does not run automatically. It runs only
 if the command line also names it (as a model, in ``--set``, or with ``--allow-code my.module:factory``), if a Python
-caller allows it (`allow_code`), or if an installed package offers it as an entry point of one of the `GROUPS`.
+caller allows it (`allow_code`), or if an installed package offers it as an entry point (of its `Kind`).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Literal
@@ -16,12 +16,6 @@ from typing import Literal
 from tellapart.errors import UsageError
 
 Kind = Literal["captioner", "scorer", "reward", "metric"]
-GROUPS: Mapping[Kind, str] = {
-    "captioner": "tellapart.captioners",
-    "scorer": "tellapart.scorers",
-    "reward": "tellapart.rewards",
-    "metric": "tellapart.metrics",
-}
 PATTERN = r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$"
 OPTION = "--allow-code"
 _allowed: set[str] = set()
@@ -52,8 +46,10 @@ def allowed_code() -> list[str]:
 
 
 def installed(kind: Kind) -> dict[str, str]:
-    """Returns the captioners, scorers or rewards of installed packages, as a dict from name to ``module:factory``."""
-    return {entry.name: entry.value for entry in entry_points(group=GROUPS[kind])}
+    """Returns the captioners, scorers, rewards or metrics of installed packages, as a dict from name to
+    ``module:factory``.
+    """
+    return {entry.name: entry.value for entry in entry_points(group=f"tellapart.{kind}s")}
 
 
 def code_path(name: str, kind: Kind) -> str | None:

@@ -1,4 +1,4 @@
-"""Sequential random numbers for the synthetic world, which are the same on every machine and Python version.
+"""Sequential random numbers that are the same on every machine and Python version, as the synthetic world requires.
 
 `RandomStream` uses only `random.Random.random`, whose stream Python guarantees for a given integer seed; the streams of
 ``choice``, ``shuffle`` and NumPy's generators may change between versions. It is a separate generator because it

@@ -124,7 +124,7 @@ class Registry(Mapping[str, E], Generic[E]):
             if not isinstance(part, self.entry):
                 if isinstance(part, Entry) or not callable(part):
                     raise UsageError(f"{whose} is a {type(part).__name__}; expected a {self.entry.__name__} or factory")
-                part = self.entry(name=point.name, factory=part, help=first_line(part))
+                part = self.entry(name=point.name, factory=part, help=first_doc_line(part))
             self._plugins[key] = replace(part, name=point.name)
         return self._plugins[key]
 
@@ -158,6 +158,6 @@ def package_of(point: EntryPoint) -> str:
     return point.dist.name if point.dist is not None else point.value
 
 
-def first_line(part: object) -> str:
+def first_doc_line(part: object) -> str:
     """Returns the first line of a docstring, or "" if there is none."""
     return (inspect.getdoc(part) or "").partition("\n")[0]
