@@ -135,23 +135,15 @@ def code_of(recipe: Recipe) -> list[str]:
 class Identities:
     """Resolves models, data and files to their identities in a fingerprint (a `utils.recipe_names.Resolver`).
 
-    known: identities that the caller already knows, by name (e.g. for a run that has not been trained yet).
     memo: cache of identities. Share it only as long as no file changes.
     chain: the recipes that led to the current one, each of which uses the next one as a model.
     """
 
-    def __init__(
-        self,
-        known: Mapping[str, str] | None = None,
-        memo: dict[tuple[str, str], str] | None = None,
-        chain: tuple[str, ...] = (),
-    ) -> None:
-        self.known, self.memo, self.chain = known or {}, {} if memo is None else memo, chain
+    def __init__(self, memo: dict[tuple[str, str], str] | None = None, chain: tuple[str, ...] = ()) -> None:
+        self.memo, self.chain = {} if memo is None else memo, chain
 
     def model(self, name: str) -> str:
         """Returns a recipe's fingerprint, a local model's digest, or (for all other models) the name itself."""
-        if name in self.known:
-            return self.known[name]
         if name in self.chain:
             names = " → ".join(Path(path).name for path in (*self.chain[self.chain.index(name) :], name))
             raise UsageError(f"recipes use each other as models: {names}; set another model in one of these recipes")
@@ -161,8 +153,6 @@ class Identities:
 
     def data(self, spec: str) -> str:
         """Returns the specification without paths, plus a digest of the items."""
-        if spec in self.known:
-            return self.known[spec]
         if ("data", spec) not in self.memo:
             self.memo["data", spec] = data_identity(spec)
         return self.memo["data", spec]
@@ -181,7 +171,7 @@ class Identities:
         return f"folder:{hashlib.blake2b(json.dumps(files).encode(), digest_size=16).hexdigest()}"
 
     def _of_recipe(self, name: str) -> str:
-        child = Identities(self.known, self.memo, (*self.chain, name))
+        child = Identities(self.memo, (*self.chain, name))
         return f"recipe:{content_of(read_recipe(Path(name)), child).fingerprint}"
 
     def _of_model(self, name: str) -> str:

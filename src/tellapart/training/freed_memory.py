@@ -6,20 +6,22 @@ import ctypes
 import sys
 import time
 
+SECONDS = 30.0
+
 
 class FreedMemory:
-    """Returns memory that the C library has freed to the system, every ``seconds`` seconds.
+    """Returns memory that the C library has freed to the system, every `SECONDS` seconds.
 
     Tensors of many sizes fragment glibc's heap: a long training run on a CPU can occupy twice as much memory as it uses
     (docs/research). A call takes a tenth of a second for a few gigabytes.
     """
 
-    def __init__(self, seconds: float = 30.0) -> None:
-        self._seconds, self._last = seconds, time.monotonic()
+    def __init__(self) -> None:
+        self._last = time.monotonic()
         # Other C libraries do not have this function, and do not need it.
         self._trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
 
     def give_back(self) -> None:
-        if self._trim is not None and time.monotonic() - self._last >= self._seconds:
+        if self._trim is not None and time.monotonic() - self._last >= SECONDS:
             self._trim(0)
             self._last = time.monotonic()
