@@ -207,7 +207,7 @@ class PartsScorer(Scorer):
             read_RH = self.model.read(tokens_RT.to(self.device), mask_RT.to(self.device))
         else:
             read_RH = self._kept(tokens_RT.cpu(), mask_RT.cpu(), self.kept_texts)
-        return unit_rows(self.model.text_head(read_RH), f"{self.name}: text features")
+        return unit_rows(self.model.text_head(read_RH), f"{self.name}: the features of texts")
 
     def _kept(self, tokens_RT: torch.Tensor, mask_RT: torch.Tensor, kept: dict[str, torch.Tensor]) -> torch.Tensor:
         """Returns the text encoder's outputs for these rows. Reads cached outputs from disk and caches new outputs.

@@ -33,6 +33,8 @@ from tellapart.utils.validation_errors import validation_message
 STUDY_FORMAT: Final = 2
 ITEMS, PICTURES = "items.json", "pictures"
 ITEM, CONTROL, PRACTICE, EXAMPLE = "item", "control", "practice", "example"
+# For each question of `compare`, the canonical option at each displayed position if the two captions are swapped.
+SWAPPED = ((2, 1, 0), (0, 2, 1, 3))
 
 
 @dataclass(frozen=True)
@@ -82,10 +84,6 @@ class Place:
     def displayed(self, options: Sequence[int]) -> tuple[int, ...]:
         """Converts canonical options to displayed options."""
         return tuple(order.index(option) for order, option in zip(self.orders, options, strict=True))
-
-
-# For each question of `compare`, the canonical option at each displayed position if the two captions are swapped.
-SWAPPED = ((2, 1, 0), (0, 2, 1, 3))
 
 
 class Study(BaseModel):

@@ -19,6 +19,8 @@ from tellapart.errors import TellapartError, UsageError
 from tellapart.utils.messages import say
 
 LOOPBACK = "127.0.0.1"
+MAX_CONNECTIONS = 512
+REQUEST_SECONDS = 30.0  # a connection without a complete request for this long is closed
 
 
 def bind(port: int) -> socket.socket:
@@ -44,10 +46,6 @@ def bind(port: int) -> socket.socket:
         listener.close()
         raise UsageError(f"--port {port}: expected 0 to 65535") from None
     return listener
-
-
-MAX_CONNECTIONS = 512
-REQUEST_SECONDS = 30.0  # a connection without a complete request for this long is closed
 
 
 class _Protocol(H11Protocol):
