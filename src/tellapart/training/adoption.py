@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 
 from tellapart.errors import UsageError
@@ -43,14 +43,20 @@ def adoptions(folders: Sequence[Path], recipe: Recipe) -> dict[str, Path]:
 
 def named_recipes(recipe: Recipe, known: dict[str, None] | None = None) -> dict[str, None]:
     """Returns the names of the recipes that ``recipe`` uses as models, directly or indirectly."""
-    known, resolver = {} if known is None else known, AdoptedRuns({})
-    recipe.dump(resolver)
-    for path in resolver.recipes:
+    known = {} if known is None else known
+    for path in recipes_in(recipe):
         other = read_recipe(Path(path))
         if other.name not in known:  # recipes that name each other would otherwise recurse forever
             known[other.name] = None
             named_recipes(other, known)
     return known
+
+
+def recipes_in(recipe: Recipe, exclude: Set[str] | None = None) -> list[str]:
+    """Returns the files of the recipes that ``recipe`` names as models. ``exclude``: tables to ignore."""
+    resolver = AdoptedRuns({})
+    recipe.dump(resolver, exclude=exclude)
+    return resolver.recipes
 
 
 class AdoptedRuns:

@@ -15,7 +15,7 @@ from tellapart.recipe.reading import read_recipe
 from tellapart.recipe.schema import Recipe
 from tellapart.report import build_report
 from tellapart.scorers import Scorer
-from tellapart.training.adoption import AdoptedRuns, adopt
+from tellapart.training.adoption import adopt, recipes_in
 from tellapart.training.build import TrainingSetup
 from tellapart.training.checks import check_setup
 from tellapart.training.final_evaluation import check_tests, final_evaluation
@@ -186,9 +186,7 @@ def train_upstream(setup: TrainingSetup) -> None:
 
     Skips held-out scorers, because only the final evaluation needs them.
     """
-    resolver = AdoptedRuns({})
-    setup.recipe.dump(resolver, exclude={"evaluation"})
-    for name in resolver.recipes:
+    for name in recipes_in(setup.recipe, exclude={"evaluation"}):
         setup.upstream(name)
 
 
