@@ -369,10 +369,10 @@ def long_work() -> Iterator[tuple[str, Callable[..., Any]]]:
     def here(job: Any, wanted: Any, label: str = "") -> None:
         """A job's shards, in this process: a cluster takes many seconds."""
         from tellapart.errors import TellapartError
-        from tellapart.jobs.works.worker import Worker
+        from tellapart.jobs.worker import Worker
 
         worker = Worker(job.path, job.work, job.settings, ".")
-        with mock.patch("tellapart.jobs.works.worker._node", str):
+        with mock.patch("tellapart.jobs.worker._node", str):
             replies = [worker.start()]
             if "models" in replies[0]:
                 job.keep_models(replies[0]["models"])

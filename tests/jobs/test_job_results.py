@@ -24,6 +24,7 @@ from tellapart.data import open_data
 from tellapart.data.pictures import content_key
 from tellapart.errors import TellapartError, UsageError
 from tellapart.features.encoded import EncodedRows
+from tellapart.jobs import worker
 from tellapart.jobs.file_systems import url_errors
 from tellapart.jobs.job import STATUS, Job, recorded_results
 from tellapart.jobs.pool import Event
@@ -33,10 +34,10 @@ from tellapart.jobs.run import Attempts
 from tellapart.jobs.shard import Shard, open_shard
 from tellapart.jobs.status import Pulse
 from tellapart.jobs.storage import DiskFolder
-from tellapart.jobs.works import joined_features, worker
+from tellapart.jobs.worker import summary_of
+from tellapart.jobs.works import joined_features
 from tellapart.jobs.works.base import Done
 from tellapart.jobs.works.table import merge_job
-from tellapart.jobs.works.worker import summary_of
 from tellapart.utils.sqlite import transaction
 
 

@@ -45,8 +45,8 @@ def caption(
         model: Captioner: folder, run, hub name, 'scenes', openai:MODEL@URL, anthropic:MODEL?batch=1, or your own as
             module:name. Add options as MODEL?key=value.
     """
-    from tellapart.inference.plan import plan_captions
-    from tellapart.inference.run_plan import caption_folder, check_destination, estimate_server
+    from tellapart.inference.plan import check_destination, plan_captions
+    from tellapart.inference.run_plan import caption_folder, estimate_server
 
     plan = plan_captions(model, options)
     if plan.served and job.estimate and job.workers is None and job.ray is None:

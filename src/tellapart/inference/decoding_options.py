@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tellapart.errors import UsageError, nearest
-from tellapart.inference.options import CaptionOptions
+from tellapart.inference.options import CaptionOptions, refuse
 from tellapart.models.decoding import SCORER_WEIGHT, Decoding
 
 CONSENSUS_TEMPERATURE = 0.6
@@ -59,13 +59,6 @@ def key_values(
         except ValueError:
             raise UsageError(f"{option} {key}: expected {expected}, got {value}") from None
     return result
-
-
-def refuse(options: Mapping[str, Any], why: str) -> None:
-    """Raises `UsageError` if any of these options was given, since it would have no effect."""
-    for option, value in options.items():
-        if value is not None:
-            raise UsageError(f"{option} {why}; remove this option")
 
 
 def caption_decoding(options: CaptionOptions, default: Decoding) -> Decoding:

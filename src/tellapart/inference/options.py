@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from tellapart.errors import UsageError
 from tellapart.utils.documentation import page_url
 
 
@@ -63,3 +65,10 @@ class CaptionOptions:
     batch_size: Annotated[int | None, typer.Option(min=1, max=1024)] = None
     overwrite: bool = False
     replace_edited: bool = False
+
+
+def refuse(options: Mapping[str, Any], why: str) -> None:
+    """Raises `UsageError` if any of these options was given, since it would have no effect."""
+    for option, value in options.items():
+        if value is not None:
+            raise UsageError(f"{option} {why}; remove this option")

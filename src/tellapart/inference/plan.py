@@ -9,8 +9,8 @@ from urllib.parse import quote
 from tellapart.boost.spec_settings import without_setting
 from tellapart.captioners.name_options import quoted
 from tellapart.errors import UsageError
-from tellapart.inference.decoding_options import caption_decoding, refuse
-from tellapart.inference.options import CaptionOptions
+from tellapart.inference.decoding_options import caption_decoding
+from tellapart.inference.options import CaptionOptions, refuse
 from tellapart.inference.prompts import has_fields
 from tellapart.inference.server import MAX_STRUCTURED_TOKENS, MAX_TOKENS
 from tellapart.inference.structured import AnswerSchema
@@ -73,6 +73,12 @@ def plan_captions(model: str, options: CaptionOptions) -> CaptionPlan:
         schema = None if options.schema is None else AnswerSchema.read(options.schema)
         return CaptionPlan(model, decoding, ledger=None if own is None else Path(own), schema=schema)
     return CaptionPlan(model, decoding, template, own)
+
+
+def check_destination(options: CaptionOptions) -> None:
+    """Raises `UsageError` for a destination that only a job can write to. Does not read any data."""
+    if options.out is not None and is_url(options.out):
+        raise UsageError(f"-o {options.out}: only a job can write to a URL; add --workers 1, or specify a local file")
 
 
 def _with_prompt(model: str, prompt: str) -> str:

@@ -17,7 +17,7 @@ from tellapart.features.store import FeatureStore
 from tellapart.inference.best_of import BestOf
 from tellapart.inference.prompts import Prompts
 from tellapart.inference.structured import AnswerSchema
-from tellapart.models.decoding import Decoding, check_choice
+from tellapart.models.decoding import Decoding
 from tellapart.models.training_domain import warn_outside_scenes
 from tellapart.scorers.base import Scorer
 from tellapart.types import Item
@@ -69,7 +69,7 @@ class CaptionRun:
         if the claim extractor is not installed.
         """
         decoding, best_of = self.decoding, self.best_of
-        check_choice(decoding, best_of, self.scorer is not None)
+        _check_choice(decoding, best_of, self.scorer is not None)
         chosen = format_of(self.out, self.format) if self.out != PRINTED else self.format or "jsonl"
         lines = chosen == "jsonl" and (self.out is None or self.out.name != METADATA)
         edited = best_of or self.drop_guesses or decoding.confidence
@@ -130,3 +130,13 @@ class CaptionRun:
                 chooser = BestOf.among(self.dataset, self.scorer, self.store, wanted=wanted, progress=self.progress)
                 todo = [item for item in todo if item.id in chooser.places]
             yield writer, todo, chooser
+
+
+def _check_choice(decoding: Decoding, best_of: int | None, has_scorer: bool) -> None:
+    """Raises `UsageError` if the options select samples without a scorer, or name a scorer that selects nothing."""
+    if best_of is not None and (best_of < 2 or not has_scorer):
+        raise UsageError("--best-of requires at least 2 samples and a scorer; use --best-of 10 --scorer MODEL")
+    if decoding.asks_scorer and not has_scorer:
+        raise UsageError("a consensus with scorer_weight requires a scorer; use --consensus 48 --scorer MODEL")
+    if has_scorer and best_of is None and not decoding.asks_scorer:
+        raise UsageError("--scorer selects from samples; add --best-of 10 or --consensus 48, or remove --scorer")

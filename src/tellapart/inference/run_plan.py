@@ -19,8 +19,7 @@ from tellapart.captions.store import CaptionStore
 from tellapart.data import Dataset
 from tellapart.errors import UsageError
 from tellapart.inference.caption import caption_pictures
-from tellapart.inference.decoding_options import refuse
-from tellapart.inference.options import CaptionOptions
+from tellapart.inference.options import CaptionOptions, refuse
 from tellapart.inference.plan import CaptionPlan
 from tellapart.inference.prompts import Prompts
 from tellapart.inference.run_settings import caption_request
@@ -31,7 +30,6 @@ from tellapart.models.devices import resolve_device
 from tellapart.models.precision import resolve_precision
 from tellapart.scorers.load import load_scorer
 from tellapart.utils.messages import say
-from tellapart.utils.urls import is_url
 
 BATCH_SIZE = 32
 
@@ -71,12 +69,6 @@ def caption_folder(
         _caption_by_server(plan, options, run, device)
         return None
     return _caption_here(plan, options, run, resolve_device(device), precision)
-
-
-def check_destination(options: CaptionOptions) -> None:
-    """Raises `UsageError` for a destination that only a job can write to. Does not read any data."""
-    if options.out is not None and is_url(options.out):
-        raise UsageError(f"-o {options.out}: only a job can write to a URL; add --workers 1, or specify a local file")
 
 
 def _caption_here(

@@ -1,4 +1,4 @@
-"""The settings of a captioning run. A later run compares them with its own before it appends to the same file."""
+"""The settings of a captioning run. Runs with different settings must not append to the same file."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 from tellapart.captioners.captioner import Captioner
 from tellapart.inference.prompts import Prompts
+from tellapart.inference.run import CaptionRun
 from tellapart.models.decoding import EVIDENCE, Decoding
 from tellapart.models.digests import files_digest, settings_of, weights_fingerprint
 from tellapart.scorers.base import Scorer
@@ -27,7 +28,7 @@ def caption_request(
     prompts: Prompts | None = None,
     claims: bool = False,
 ) -> dict[str, Any]:
-    """Returns the settings of a run; runs with different settings must not append to the same file.
+    """Returns the settings of a run with a model on this machine.
 
     ``captioner`` and ``scorer`` are names, so no model is loaded; ``precision`` is that of the captioner's weights.
     """
@@ -46,6 +47,24 @@ def caption_request(
         **({"prompt": prompts.template} if prompts is not None else {}),
         **({"claims": True} if claims else {}),
     }
+
+
+def server_request(run: CaptionRun, captioner: str, prompt: str) -> dict[str, Any]:
+    """Returns the settings of a run with a model behind a server. ``captioner``: the name of the server's backend."""
+    settings: dict[str, Any] = {
+        "captioner": captioner,
+        "captioner_files": None,
+        "prompt": prompt,
+        "data": run.dataset.spec,
+        "decoding": run.decoding.model_dump(),
+        "best_of": run.best_of,
+        "scorer": None if run.scorer is None else run.scorer.name,
+    }
+    if run.scorer is not None:
+        settings["scorer_files"] = files_digest(run.scorer.name, "scorer")
+        settings["scorer_weights"] = run.scorer.fingerprint
+    settings |= {"truthful": EVIDENCE} if run.drop_guesses else {}
+    return settings | ({"schema": run.schema.text} if run.schema else {}) | ({"claims": True} if run.claims else {})
 
 
 def settings_fingerprint(captioner: Captioner) -> str:

@@ -25,10 +25,9 @@ from tellapart.data import Dataset, Skipped
 from tellapart.errors import TellapartError, UsageError
 from tellapart.inference.prompts import Prompts
 from tellapart.inference.run import CaptionRun
+from tellapart.inference.run_settings import server_request
 from tellapart.inference.server_backend import open_server
 from tellapart.inference.server_captions import ServerCaptions
-from tellapart.models.decoding import EVIDENCE
-from tellapart.models.digests import files_digest
 from tellapart.types import Item
 from tellapart.utils.messages import say
 from tellapart.utils.progress import Progress
@@ -123,7 +122,7 @@ def caption_by_server(
             captions and answers received before are kept.
     """
     run = CaptionRun(dataset=dataset, out=out, **options)
-    decoding, scorer = run.decoding, run.scorer
+    decoding = run.decoding
     if decoding.kind == "beam":
         raise UsageError(
             "--beams requires a local model, because a server writes greedy or sampled captions; remove --beams"
@@ -140,21 +139,13 @@ def caption_by_server(
         )
     if (run.best_of or decoding.kind != "greedy") and "temperature" in getattr(backend, "sampling", ()):
         raise UsageError(f"{backend.name}: the temperature is set by --decoding temperature; remove it from the name")
-    settings: dict[str, Any] = {
-        **{"captioner": backend.name, "captioner_files": None, "prompt": prompt, "data": dataset.spec},
-        **{"decoding": decoding.model_dump(), "best_of": run.best_of, "scorer": scorer.name if scorer else None},
-    }
-    if scorer is not None:
-        settings |= {"scorer_files": files_digest(scorer.name, "scorer"), "scorer_weights": scorer.fingerprint}
-    settings |= {"truthful": EVIDENCE} if run.drop_guesses else {}
-    settings |= ({"schema": run.schema.text} if run.schema else {}) | ({"claims": True} if run.claims else {})
     prompts = run.prompts or Prompts.read(prompt, dataset)
     captions = ServerCaptions(
         backend, prompt, decoding, run.best_of, run.drop_guesses, prompts, schema=run.schema, claims=run.claims
     )
     beside = Path("captions.ledger.jsonl") if out is None or out == PRINTED else ledger_of(out)
     summary = ServerSummary(ledger or beside)
-    with run.opened(settings) as (writer, todo, captions.chooser):
+    with run.opened(server_request(run, backend.name, prompt)) as (writer, todo, captions.chooser):
         summary.already = sum(item.id in writer.done for item in dataset)
         if todo:
             say(captions.announcement(todo, summary.ledger))

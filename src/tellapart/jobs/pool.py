@@ -13,8 +13,8 @@ from tellapart.errors import TellapartError, UsageError
 from tellapart.jobs.cluster import alive_nodes
 from tellapart.jobs.job import Job
 from tellapart.jobs.shard import Shard
+from tellapart.jobs.worker import Reply, Worker
 from tellapart.jobs.worker_share import Share
-from tellapart.jobs.works.worker import Reply, Worker
 from tellapart.utils.messages import detail
 
 POLL_SECONDS = 1.0

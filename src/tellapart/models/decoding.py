@@ -7,7 +7,6 @@ from typing import Literal
 import torch
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from tellapart.errors import UsageError
 from tellapart.utils.rng import ItemSeeds
 
 CANDIDATES = 48  # samples per consensus; CIDEr still improves beyond 16, and R@1 improves up to 48 (docs/research)
@@ -121,13 +120,3 @@ class Decoding(BaseModel):
 
 
 DEFAULT = Decoding(kind="beam", beams=5, max_tokens=30)  # for models that were saved without decoding settings
-
-
-def check_choice(decoding: Decoding, best_of: int | None, has_scorer: bool) -> None:
-    """Raises `UsageError` if the options select samples without a scorer, or name a scorer that selects nothing."""
-    if best_of is not None and (best_of < 2 or not has_scorer):
-        raise UsageError("--best-of requires at least 2 samples and a scorer; use --best-of 10 --scorer MODEL")
-    if decoding.asks_scorer and not has_scorer:
-        raise UsageError("a consensus with scorer_weight requires a scorer; use --consensus 48 --scorer MODEL")
-    if has_scorer and best_of is None and not decoding.asks_scorer:
-        raise UsageError("--scorer selects from samples; add --best-of 10 or --consensus 48, or remove --scorer")

@@ -47,3 +47,8 @@ class Work(Protocol):
         May also write a list of the pictures next to the file (see `rows_file`).
         """
         ...
+
+
+def rows_file(out: Path) -> Path:
+    """Returns the path of the file with a shard's captions in the log's format, which is next to the shard's result."""
+    return out.with_name(out.name + ".pictures.jsonl")

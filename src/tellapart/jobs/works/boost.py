@@ -22,8 +22,8 @@ from tellapart.data import Dataset
 from tellapart.errors import TellapartError, UsageError
 from tellapart.inference.describers import open_backends
 from tellapart.jobs.job import ANEW, JOB, Job
+from tellapart.jobs.shard_results import results, wanted_shards
 from tellapart.jobs.works.base import Done
-from tellapart.jobs.works.shards import results, wanted_shards
 
 
 @dataclass(frozen=True)

@@ -18,17 +18,12 @@ from tellapart.inference.engine import CaptionEngine
 from tellapart.inference.prompts import has_fields
 from tellapart.inference.run_settings import weights_of
 from tellapart.jobs.job import Job
-from tellapart.jobs.works.base import Done
+from tellapart.jobs.works.base import Done, rows_file
 from tellapart.models.decoding import Decoding
 from tellapart.models.devices import hardware, resolve_device
 from tellapart.models.packed_linears import packed_linears
 from tellapart.models.precision import resolve_precision
 from tellapart.utils.allowed_code import allow_code
-
-
-def rows_file(out: Path) -> Path:
-    """Returns the path of the file with a shard's captions in the log's format, which is next to the shard's result."""
-    return out.with_name(out.name + ".pictures.jsonl")
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,8 @@ from tellapart.data.row_index import RowIndex
 from tellapart.errors import MissingExtra, TellapartError, UsageError
 from tellapart.jobs.job import ANEW, MANIFEST, Job
 from tellapart.jobs.shard import open_shard
+from tellapart.jobs.shard_results import results, wanted_shards
 from tellapart.jobs.storage import open_folder
-from tellapart.jobs.works.shards import results, wanted_shards
 from tellapart.utils.outputs import check_output, write_output
 from tellapart.utils.strict_json import parse_json
 from tellapart.utils.urls import is_url

@@ -13,8 +13,8 @@ from tellapart.errors import UsageError
 from tellapart.features.encoded import EncodedRows, take_rows
 from tellapart.features.store import FeatureStore
 from tellapart.jobs.job import Job
+from tellapart.jobs.shard_results import results, wanted_shards
 from tellapart.jobs.storage import DiskFolder, Folder, open_folder
-from tellapart.jobs.works.shards import results, wanted_shards
 from tellapart.utils.outputs import check_removable, write_output
 from tellapart.utils.urls import is_url
 

@@ -25,8 +25,7 @@ from tellapart.jobs.json_files import write_object
 from tellapart.jobs.replaced_pictures import pictures_of
 from tellapart.jobs.scratch import scratch_folder
 from tellapart.jobs.shard import Shard, open_shard
-from tellapart.jobs.works.base import Done, Work
-from tellapart.jobs.works.captions import rows_file
+from tellapart.jobs.works.base import Done, Work, rows_file
 from tellapart.jobs.works.table import make_work
 from tellapart.utils.checksums import sha256
 
@@ -103,7 +102,7 @@ def _node() -> str:
 def summary_of(done: Done, seconds: float, out: Path, pictures: Mapping[str, str]) -> dict[str, Any]:
     """Returns the summary of a shard's result ``out``. ``pictures``: the return value of `pictures_of`."""
     return {
-        "items": done.items, "written": done.written, "left_out": done.left_out[:100],
+        "items": done.items, "written": done.written, "left_out": done.left_out,
         "left_out_count": done.left_out_count, "more": done.more, "seconds": round(seconds, 3),
         "bytes": out.stat().st_size, "sha256": sha256(out), "pictures": dict(pictures),
         "host": socket.gethostname(), "pid": os.getpid(),
