@@ -13,7 +13,7 @@ from fault_server import FaultServer
 from serving import served
 
 from tellapart.captioners import load_captioner
-from tellapart.inference.claims import Sample, claim_confidences
+from tellapart.inference.sampled_claims import Sample, claim_confidences
 from tellapart.inference.service import Service
 from tellapart.models.decoding import Decoding
 from tellapart.scenes import Scenes

@@ -19,7 +19,7 @@ from tellapart.check.captions import rows_of
 from tellapart.data import open_data
 from tellapart.errors import TellapartError
 from tellapart.evaluation.judges.judge import Judge, Question
-from tellapart.inference.server import ServerSummary, caption_by_server
+from tellapart.inference.caption_by_server import ServerSummary, caption_by_server
 from tellapart.language.answers import answer_text
 from tellapart.language.markdown import without_markdown
 from tellapart.language.stock_phrases import refusal

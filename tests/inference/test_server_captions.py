@@ -19,8 +19,8 @@ from PIL import Image
 from tellapart.captioners import load_captioner
 from tellapart.data import Dataset, open_data
 from tellapart.errors import TellapartError, UsageError
+from tellapart.inference.caption_by_server import ServerSummary, caption_by_server
 from tellapart.inference.captions_file import system_name
-from tellapart.inference.server import ServerSummary, caption_by_server
 from tellapart.inference.server_backend import PROMPT, open_server
 from tellapart.models.decoding import Decoding
 

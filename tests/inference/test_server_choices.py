@@ -20,9 +20,9 @@ from tellapart.data import Dataset, open_data
 from tellapart.data.pictures import FilePicture, content_key
 from tellapart.errors import TellapartError, UsageError
 from tellapart.inference.caption import caption_pictures
+from tellapart.inference.caption_by_server import ServerSummary, caption_by_server
 from tellapart.inference.chat_request import ChatRequest
 from tellapart.inference.doubts import Beliefs
-from tellapart.inference.server import ServerSummary, caption_by_server
 from tellapart.inference.server_captions import grey_picture, word_log_probs
 from tellapart.inference.service import Service
 from tellapart.language.token_spans import spelled_spans, token_bytes

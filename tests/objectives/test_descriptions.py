@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tellapart.language.condensing import Description
 from tellapart.language.inflection import article
-from tellapart.language.phrases import Description
 
 SCENE = (
     "a large red ringed diamond is above a small blue star which is left of an orange moon "

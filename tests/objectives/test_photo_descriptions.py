@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tellapart.language.phrases import Description
+from tellapart.language.condensing import Description
 from tellapart.language.words import content_words
 from tellapart.objectives.self_distillation import Belief, candidates
 from tellapart.utils.rng import ItemSeeds

@@ -12,7 +12,7 @@ import torch
 from stepping import micro_batches
 
 from tellapart.errors import UsageError
-from tellapart.language.phrases import Description
+from tellapart.language.condensing import Description
 from tellapart.objectives.self_distillation import (
     Belief,
     Describer,

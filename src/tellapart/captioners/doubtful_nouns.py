@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from tellapart.language.phrases import without_repeats
+from tellapart.language.condensing import without_repeats
 from tellapart.language.soften import soften
 from tellapart.language.token_words import words_of_tokens
 from tellapart.language.words import content_words

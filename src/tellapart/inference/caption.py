@@ -14,9 +14,9 @@ from typing import Any
 from tellapart.captioners.captioner import Captioner
 from tellapart.data import Dataset, Skipped
 from tellapart.errors import TellapartError, UsageError
+from tellapart.inference.caption_run import CaptionRun
 from tellapart.inference.engine import CaptionEngine
 from tellapart.inference.prompts import Prompts
-from tellapart.inference.run import CaptionRun
 from tellapart.inference.run_settings import caption_request, weights_of
 from tellapart.models.devices import hardware
 from tellapart.models.packed_linears import packed_linears

@@ -28,8 +28,8 @@ from tellapart.errors import PictureError, UsageError
 from tellapart.features.store import FeatureStore
 from tellapart.features.views import View, make_view
 from tellapart.inference.best_of import BestOf
-from tellapart.inference.claims import Sample, claim_confidences, scored_samples
 from tellapart.inference.doubts import CONTRASTS, Beliefs
+from tellapart.inference.sampled_claims import Sample, claim_confidences, scored_samples
 from tellapart.language.markdown import tidy_lines
 from tellapart.models.decoding import Decoding
 from tellapart.models.out_of_memory import BatchSize

@@ -9,10 +9,10 @@ from urllib.parse import quote
 from tellapart.boost.spec_settings import without_setting
 from tellapart.captioners.name_options import quoted
 from tellapart.errors import UsageError
+from tellapart.inference.caption_by_server import MAX_STRUCTURED_TOKENS, MAX_TOKENS
 from tellapart.inference.decoding_options import caption_decoding
 from tellapart.inference.options import CaptionOptions, refuse
 from tellapart.inference.prompts import has_fields
-from tellapart.inference.server import MAX_STRUCTURED_TOKENS, MAX_TOKENS
 from tellapart.inference.structured import AnswerSchema
 from tellapart.models.decoding import DEFAULT, Decoding
 from tellapart.models.names import is_server

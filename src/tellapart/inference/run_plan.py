@@ -19,11 +19,11 @@ from tellapart.captions.store import CaptionStore
 from tellapart.data import Dataset
 from tellapart.errors import UsageError
 from tellapart.inference.caption import caption_pictures
+from tellapart.inference.caption_by_server import CONCURRENCY, caption_by_server
 from tellapart.inference.options import CaptionOptions, refuse
 from tellapart.inference.plan import CaptionPlan
 from tellapart.inference.prompts import Prompts
 from tellapart.inference.run_settings import caption_request
-from tellapart.inference.server import CONCURRENCY, caption_by_server
 from tellapart.inference.server_backend import open_server
 from tellapart.inference.server_captions import ServerCaptions
 from tellapart.models.devices import resolve_device

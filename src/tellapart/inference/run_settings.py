@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from tellapart.captioners.captioner import Captioner
+from tellapart.inference.caption_run import CaptionRun
 from tellapart.inference.prompts import Prompts
-from tellapart.inference.run import CaptionRun
 from tellapart.models.decoding import EVIDENCE, Decoding
 from tellapart.models.digests import files_digest, settings_of, weights_fingerprint
 from tellapart.scorers.base import Scorer

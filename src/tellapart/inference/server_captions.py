@@ -18,11 +18,11 @@ from tellapart.captions.picture_record import PictureRecord
 from tellapart.captions.written import Written
 from tellapart.data.pictures import BytesPicture
 from tellapart.inference.best_of import BestOf
-from tellapart.inference.claims import Sample, Tokens, claim_confidences
 from tellapart.inference.prompts import Prompts
+from tellapart.inference.sampled_claims import Sample, Tokens, claim_confidences
 from tellapart.inference.structured import AnswerSchema, caption_in
+from tellapart.language.condensing import without_repeats
 from tellapart.language.markdown import tidy_lines, without_markdown
-from tellapart.language.phrases import without_repeats
 from tellapart.language.soften import soften
 from tellapart.language.token_spans import spelled_spans
 from tellapart.language.token_words import word_of_span

@@ -31,7 +31,7 @@ TAKE_OBJECTS = word_set("""
     eating drinking reading making taking getting having
 """)
 
-# Words around nouns, as `tellapart.language.phrases` reads descriptions.
+# Words around nouns, as `tellapart.language.condensing` reads descriptions.
 ARTICLES = ("a", "an")
 DETERMINERS = word_set("""
     a an the his her their its this that these those some another other each both all one two three four

@@ -21,8 +21,8 @@ import numpy as np
 import torch
 from pydantic import Field, model_validator
 
+from tellapart.language.condensing import Description, Phrase
 from tellapart.language.inflection import article, singular
-from tellapart.language.phrases import Description, Phrase
 from tellapart.models import collectives, ranks
 from tellapart.models.decoding import Decoding
 from tellapart.models.protocols import CaptionerLike

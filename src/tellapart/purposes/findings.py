@@ -10,7 +10,7 @@ import transformers
 
 from tellapart.captions.paths_beside import NAMED_FILES
 from tellapart.data.pictures import FilePicture
-from tellapart.language.tags import tag_contradictions, tags_and_prose
+from tellapart.language.tag_contradictions import tag_contradictions, tags_and_prose
 from tellapart.purposes.training_text_files import text_of
 from tellapart.types import Item
 from tellapart.utils.listed_names import few

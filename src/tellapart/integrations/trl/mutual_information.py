@@ -22,7 +22,7 @@ from tellapart.types import Rollout
 
 
 @dataclass(eq=False)
-class MutualInformationReward:
+class _MutualInformation:
     """Pointwise mutual information of caption and picture under a frozen captioner, in nats (the ``pmi`` reward).
 
     Measures how much likelier the captioner finds the caption given its picture than given the average picture in the
@@ -82,4 +82,4 @@ class MutualInformationReward:
         return flat_ND.mean(0).view(1, *visual.shape[1:]).to(visual), len(key_NK) > 1
 
 
-pmi = MutualInformationReward
+pmi = _MutualInformation

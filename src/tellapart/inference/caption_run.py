@@ -37,8 +37,8 @@ class CaptionRun:
             scorer's image features.
         drop_guesses: remove or generalize words that are equally likely for other pictures (`Beliefs`) or, with a
             server, for a grey picture.
-        claims: add each claim's confidence, estimated from the samples (`inference.claims.claim_confidences`), with
-            log-probabilities if the model returns them.
+        claims: add each claim's confidence, estimated from the samples (`inference.sampled_claims.claim_confidences`),
+            with log-probabilities if the model returns them.
         schema: request structured captions that match this schema (servers only). If an answer does not match, the
             request is repeated once.
         prompts: one prompt per picture [default: made from the captioner's own prompt if it contains fields].

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tellapart.language.tags import tag_contradictions, tags_and_prose
+from tellapart.language.tag_contradictions import tag_contradictions, tags_and_prose
 
 
 def test_tags_are_short_parts_between_commas() -> None:

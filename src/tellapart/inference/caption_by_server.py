@@ -23,8 +23,8 @@ from tellapart.captions.formats import PRINTED
 from tellapart.captions.writers import Writer
 from tellapart.data import Dataset, Skipped
 from tellapart.errors import TellapartError, UsageError
+from tellapart.inference.caption_run import CaptionRun
 from tellapart.inference.prompts import Prompts
-from tellapart.inference.run import CaptionRun
 from tellapart.inference.run_settings import server_request
 from tellapart.inference.server_backend import open_server
 from tellapart.inference.server_captions import ServerCaptions
