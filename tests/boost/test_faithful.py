@@ -8,7 +8,7 @@ import pytest
 
 from tellapart.boost.describer_errors import Errors, describer_errors
 from tellapart.boost.new_words import NewWordShare, content_words, new_words
-from tellapart.language.tagged_words import analyser
+from tellapart.language.tagged_words import analyse
 from tellapart.scenes import Object, Scene
 
 SCENE = Scene(
@@ -22,7 +22,6 @@ TRUE = "a small plain red star is left of a large dotted blue moon on the grass"
 
 def test_new_words_are_content_words_by_lemma() -> None:
     pytest.importorskip("HanTa")
-    analyse = analyser()
     sources = ["A man is reaching up with tennis racquets.", "Two men on a court"]
     text = "A man reaches up with a red tennis racquet on the courts and was wearing shorts."
     assert new_words(text, sources, analyse) == ["red", "wearing", "shorts"]

@@ -122,14 +122,14 @@ def test_a_stream_ends_with_the_usage_that_is_asked_for(client: openai.OpenAI) -
 
 
 def test_who_comes_when_many_wait_is_told_when_to_come_again(service: Service, address: str) -> None:
-    service._waiting += WAITING
+    service.waiting += WAITING
     try:
         request = urllib.request.Request(f"{address}/v1/chat/completions", b"{}", {"Authorization": "Bearer s3cret"})
         with pytest.raises(urllib.error.HTTPError) as told:
             urllib.request.urlopen(request, timeout=60)
         assert told.value.code == 429 and int(told.value.headers["Retry-After"]) > 0
     finally:
-        service._waiting -= WAITING
+        service.waiting -= WAITING
 
 
 def test_who_has_left_is_not_captioned(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,7 +151,7 @@ def test_who_has_left_is_not_captioned(service: Service, monkeypatch: pytest.Mon
             head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: {host}:{port}\r\nAuthorization: Bearer s3cret\r\n"
             sockets[-1].sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
             assert began.wait(20)
-            while service._waiting <= seed:
+            while service.waiting <= seed:
                 time.sleep(0.01)
         sockets[1].close()
         time.sleep(0.2)  # until the server has seen it

@@ -11,7 +11,7 @@ from typing import Any
 
 from tellapart.boost.stages import STAGE_NAMES, TITLES, sources_of
 from tellapart.errors import need_extra
-from tellapart.language.tagged_words import analyser
+from tellapart.language.tagged_words import analyse
 from tellapart.utils.strict_json import json_value
 
 Analyser = Callable[[str], Sequence[tuple[str, str, str]]]
@@ -94,7 +94,7 @@ def percent(value: float) -> str:
 def word_analyser() -> Analyser:
     """Returns HanTa's word analyser. Raises `MissingExtra` if HanTa is not installed."""
     need_extra("words", "the word analysis", "HanTa")
-    return analyser()
+    return analyse
 
 
 def content_words(text: str, analyse: Analyser) -> list[str]:

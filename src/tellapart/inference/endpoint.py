@@ -56,9 +56,9 @@ def create_app(service: Service, port: int, hosts: frozenset[str] | None = None)
                     return error(413, f"the request exceeds {LARGEST_BODY:,} bytes; send a smaller picture")
         except ClientDisconnect:
             return error(400, "the connection was closed before the whole request arrived")
-        if service._waiting >= WAITING:
+        if service.waiting >= WAITING:
             return error(429, f"{WAITING} requests are already waiting; try again later", **{"Retry-After": "5"})
-        service._waiting += 1
+        service.waiting += 1
         try:
             asked = ChatRequest.model_validate_json(data)
             async with turn:
@@ -73,7 +73,7 @@ def create_app(service: Service, port: int, hosts: frozenset[str] | None = None)
         except TellapartError as wrong:
             return error(500, str(wrong))
         finally:
-            service._waiting -= 1
+            service.waiting -= 1
         if asked.stream:
             usage = asked.stream_options is not None and asked.stream_options.include_usage
             return StreamingResponse(_events(answer, usage), media_type="text/event-stream")

@@ -141,7 +141,10 @@ class ServerCaptions:
         return prompt if self.schema is None else self.schema.prompt(prompt)
 
     def _caption(self, answer: str) -> str:
-        return caption_of(answer, self.decoding.paragraphs)
+        """Returns the caption in an answer, without Markdown: one line, or with ``paragraphs=keep``, one line per
+        paragraph.
+        """
+        return tidy_lines(without_markdown(answer), self.decoding.paragraphs)
 
     def _check(self, text: str) -> str | None:
         return unusable(self._caption(text)) if self.schema is None else self.schema.trouble(text)
@@ -241,13 +244,6 @@ class ServerCaptions:
                 found = Written(item, captions[0], samples=captions)
             self._chosen[item.id] = found
             return found
-
-
-def caption_of(answer: str, paragraphs: bool = False) -> str:
-    """Returns the caption in an answer, without Markdown. The caption is one line, or one line per paragraph if
-    ``paragraphs`` is set.
-    """
-    return tidy_lines(without_markdown(answer), paragraphs)
 
 
 def word_log_probs(text: str, words: Sequence[Word], tokens: Sequence[tuple[str, float]]) -> list[float] | None:

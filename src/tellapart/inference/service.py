@@ -33,6 +33,7 @@ class Service:
     decoding: the default decoding settings.
     key: the API key that every request must contain, or None to require no key.
     contrast: the pictures that ``drop_guesses`` uses for comparison.
+    waiting: the number of requests that the endpoint has received and not yet answered.
     """
 
     captioner: Captioner
@@ -40,8 +41,8 @@ class Service:
     scorer: Scorer | None = None
     key: str | None = None
     contrast: list[Item] = field(default_factory=list)
+    waiting: int = 0
     _turn: threading.Lock = field(default_factory=threading.Lock)
-    _waiting: int = 0
 
     def answer(self, asked: ChatRequest) -> dict[str, Any]:
         """Returns the response body. Raises `UsageError` if the request cannot be fulfilled."""

@@ -66,10 +66,8 @@ def connected(workers: Workers) -> Iterator[tuple[Any, Share]]:
     ray = load_ray()
     settings: dict[str, Any] = {"include_dashboard": False, "log_to_driver": False, "logging_level": "CRITICAL"}
     if workers.address is None:
-        cores = os.cpu_count() or 1
-        count = workers.count or 1
-        cpus = workers.cpus if workers.cpus is not None else max(1, cores // count)
-        settings |= {"num_cpus": max(cores, math.ceil(count * cpus)), "object_store_memory": STORE_BYTES}
+        cpus = max(os.cpu_count() or 1, math.ceil((workers.count or 1) * workers.local_cpus))
+        settings |= {"num_cpus": cpus, "object_store_memory": STORE_BYTES}
         settings["address"] = "local"
     else:
         del settings["include_dashboard"]

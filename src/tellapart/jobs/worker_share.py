@@ -24,6 +24,11 @@ class Workers:
     cpus: float | None = None
     gpus: float | None = None
 
+    @property
+    def local_cpus(self) -> float:
+        """The CPUs per worker on this machine. By default, the workers share the cores equally."""
+        return max(1, (os.cpu_count() or 1) // (self.count or 1)) if self.cpus is None else self.cpus
+
 
 @dataclass(frozen=True)
 class Share:
@@ -47,8 +52,7 @@ def share(workers: Workers, nodes: Sequence[Mapping[str, float]]) -> Share:
         raise UsageError(f"--ray ?gpus={workers.gpus:g}: expected a fraction of one GPU, or an integer")
     count = workers.count or 1
     if workers.address is None:
-        cpus = workers.cpus if workers.cpus is not None else max(1, (os.cpu_count() or 1) // count)
-        usual = 1 / math.ceil(count / gpus) if gpus else 0.0
+        cpus, usual = workers.local_cpus, 1 / math.ceil(count / gpus) if gpus else 0.0
     else:
         cpus, usual = workers.cpus if workers.cpus is not None else 1.0, min(1.0, gpus)
     each = workers.gpus if workers.gpus is not None else usual

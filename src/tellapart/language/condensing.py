@@ -21,7 +21,7 @@ from tellapart.language.english_words import (
     SIDES,
     word_set,
 )
-from tellapart.language.inflection import article
+from tellapart.language.inflection import article, looks_plural
 from tellapart.language.sentences import STOP
 from tellapart.language.words import content_words
 
@@ -188,7 +188,7 @@ class Description:
     def name(self, phrase: Phrase, kept: Set[int], noun: str) -> str:
         """Returns the phrase's noun if it is kept, otherwise ``noun`` in the same number (singular or plural)."""
         head = self.texts[phrase.head]
-        plural = phrase.determiner not in ARTICLES and head.endswith("s") and not head.endswith("ss")
+        plural = phrase.determiner not in ARTICLES and looks_plural(head)
         return head if phrase.head in kept else f"{noun}s" if plural else noun
 
     def condensed(self, kept: Set[int], noun: str = "thing", again: Set[int] = frozenset()) -> str:

@@ -29,9 +29,14 @@ def with_article(phrase: str) -> str:
     return f"{article(phrase)} {phrase}"
 
 
+def looks_plural(noun: str) -> bool:
+    """Returns whether a noun looks like a plural, judging only by the spelling ("things", but not "grass")."""
+    return noun.endswith("s") and not noun.endswith("ss")
+
+
 def singular(noun: str) -> str:
     """Returns a noun's singular ("thing" for "things"), judging only by the spelling."""
-    return noun[:-1] if noun.endswith("s") and not noun.endswith("ss") else noun
+    return noun[:-1] if looks_plural(noun) else noun
 
 
 def third_person(lemma: str) -> str:

@@ -13,7 +13,7 @@ from tellapart.language.english_words import (
     WORD,
     word_set,
 )
-from tellapart.language.inflection import article
+from tellapart.language.inflection import article, looks_plural
 from tellapart.language.phrase_tokens import Token, caption_tokens, split_phrases
 from tellapart.language.words import content_words
 
@@ -91,7 +91,7 @@ def _with_neutral_noun(kept: list[Token], head: Token) -> list[Token]:
         modifiers -= 1
     before = kept[modifiers - 1].lower if modifiers else ""
     counted = any(token.lower in NUMBERS for token in kept[max(modifiers - 1, 0) :])
-    if counted or (before not in ARTICLES and head.lower.endswith("s") and not head.lower.endswith("ss")):
+    if counted or (before not in ARTICLES and looks_plural(head.lower)):
         return [*kept, Token("things")]
     if before in SOFT_DETERMINERS:
         return [*kept, Token("thing")]

@@ -7,7 +7,7 @@ preposition.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -72,15 +72,10 @@ def tag_words(words: Sequence[str]) -> list[tuple[str, str]]:
     return [(lemma.lower(), tag) for _, lemma, tag in tagged]
 
 
-@cache
-def analyser() -> Callable[[str], list[tuple[str, str, str]]]:
-    """Returns a function that analyzes a caption with HanTa and returns (word, lemma, CLAWS 5 tag) for each
-    word. Word and lemma are lower-cased.
+def analyse(caption: str) -> list[tuple[str, str, str]]:
+    """Analyzes a caption with HanTa, and returns (word, lemma, CLAWS 5 tag) for each word. Word and lemma are
+    lower-cased.
     """
-
-    def analyse(caption: str) -> list[tuple[str, str, str]]:
-        words = [word[:LONGEST_WORD] for word in WORD_PATTERN.findall(caption.replace("’", "'"))]
-        tagged = zip(words, tag_words(words), strict=True)
-        return [(word.lower(), lemma, tag) for word, (lemma, tag) in tagged if not tag.startswith("PU")]
-
-    return analyse
+    words = [word[:LONGEST_WORD] for word in WORD_PATTERN.findall(caption.replace("’", "'"))]
+    tagged = zip(words, tag_words(words), strict=True)
+    return [(word.lower(), lemma, tag) for word, (lemma, tag) in tagged if not tag.startswith("PU")]

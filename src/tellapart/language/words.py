@@ -13,9 +13,9 @@ from typing import Literal
 
 from tellapart.errors import need_extra
 from tellapart.language.english_words import COLOURS, COPULAS, FUNCTION_WORDS, RELATIONS, TAKE_OBJECTS, word_set
-from tellapart.language.inflection import third_person
+from tellapart.language.inflection import looks_plural, third_person
 from tellapart.language.sentences import STOP
-from tellapart.language.tagged_words import analyser
+from tellapart.language.tagged_words import analyse
 
 Kind = Literal["modifier", "head", "verb", "relation"]
 WORD_KINDS: tuple[Kind, ...] = ("modifier", "head", "verb", "relation")
@@ -84,7 +84,7 @@ def _is_verb(words: Sequence[str], place: int, before: str) -> bool:
             or (before in ("they", "who") and word in _BASE)
         )
     noun = words[place - 1]
-    plural = noun in _PLURALS or (noun.endswith("s") and not noun.endswith("ss"))
+    plural = noun in _PLURALS or looks_plural(noun)
     singular = last and before in ("a", "an") and word.endswith("s") and not word.endswith(("ss", "us", "is"))
     return (
         (last and is_participle(word))
@@ -175,7 +175,7 @@ def tagged_words(caption: str) -> list[Word]:
     check_words("tagger")
     found: list[Word] = []
     place, lower = 0, caption.lower().replace("’", "'")
-    for word, lemma, tag in analyser()(caption):
+    for word, lemma, tag in analyse(caption):
         place = max(lower.find(word, place), place)
         span = (place, place + len(word))
         if place < opening_end(caption):

@@ -14,7 +14,7 @@ from functools import cache
 from importlib.metadata import version
 
 from tellapart.errors import UsageError, need_extra
-from tellapart.language.tagged_words import analyser
+from tellapart.language.tagged_words import analyse
 from tellapart.utils.progress import track
 
 Lemma = tuple[str, str]  # lemma in lower case, and part of speech: "adjective", "noun", or "" for all others
@@ -89,10 +89,9 @@ def _check_systems(systems: int) -> None:
 @cache
 def hanta() -> Tagger:
     """Returns HanTa's English tagger for captions. The tagger uses punctuation marks but does not return them."""
-    analysis = analyser()
 
     def tag(caption: str) -> list[Lemma]:
-        return [(lemma, _POS_OF_TAG.get(pos, "")) for _, lemma, pos in analysis(caption)]
+        return [(lemma, _POS_OF_TAG.get(pos, "")) for _, lemma, pos in analyse(caption)]
 
     return tag
 

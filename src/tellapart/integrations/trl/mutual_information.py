@@ -7,7 +7,6 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import accelerate
-import accelerate.utils
 import torch
 
 from tellapart.captioners import load_captioner

@@ -8,7 +8,6 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal, get_args
 
 import accelerate
-import accelerate.utils
 import torch
 from PIL import Image
 
