@@ -42,8 +42,8 @@ class ItemLists:
                     yield from self.finish()
 
     def finish(self) -> Iterator[Shard]:
-        """Yields the last list as a shard. It can be shorter than the others, because a shard does not span several
-        data sets.
+        """Yields the current list as a shard. It can be shorter than the others, for example before a file, because
+        shards are in the order of the data.
         """
         if not self._lines:
             return

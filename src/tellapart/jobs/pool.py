@@ -18,7 +18,7 @@ from tellapart.jobs.worker_share import Share
 from tellapart.utils.messages import detail
 
 POLL_SECONDS = 1.0
-MAX_DEATHS = 3  # if this many workers die without finishing a shard in between, the job ends
+MAX_DEATHS = 3  # after this many deaths per worker without a finished shard, a death at startup ends the job
 
 
 @dataclass

@@ -14,7 +14,7 @@ AGAIN = "run the job's command again"
 
 
 def wanted_shards(job: Job, without_failed: bool) -> list[int]:
-    """Returns the numbers of the shards to merge. Raises `UsageError` under the same conditions as `merge_lines`."""
+    """Returns the numbers of the shards to merge. Raises `UsageError` if some shards are not done."""
     done = {number for number in job.done() if number < job.shards}
     known = done | {one["shard"] for one in job.failed() if without_failed and one["shard"] < job.shards}
     if len(known) < job.shards:

@@ -22,6 +22,7 @@ RELATIVE = frozenset(("which", "that", "who", "whose", "where"))
 
 
 def complex_preposition(words: Sequence[TaggedWord], at: int) -> int:
+    """Returns the number of words in the complex preposition that starts at ``at``, or 0 if none starts there."""
     for length in range(min(_LONGEST, len(words) - at), 1, -1):
         if " ".join(word.text for word in words[at : at + length]) in _COMPLEX:
             return length

@@ -12,6 +12,7 @@ from PIL import Image
 
 
 def digest(content: bytes) -> bytes:
+    """Returns a 16-byte hash of the content."""
     return hashlib.blake2b(content, digest_size=16).digest()
 
 
