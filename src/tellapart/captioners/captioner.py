@@ -298,6 +298,11 @@ class Captioner(ABC):
         self.cut_captions += int((~stopped_R).sum())
         return rollout
 
+    def rollout_of(self, texts: Sequence[str], samples: int = 1) -> Rollout:
+        """Returns given captions as a rollout, for scoring: ``samples`` captions per picture, picture by picture."""
+        tokens_RT, valid_RT = self.pad(self.tokenize(texts))
+        return Rollout(tokens_RT.to(self.device), valid_RT.to(self.device), list(texts), samples)
+
     def stopped(self, rollout: Rollout) -> torch.Tensor:
         """Returns stopped_R: True for captions with a stop token, False for captions truncated at the token limit."""
         stop_E = torch.tensor(list(self.stop_tokens), device=rollout.tokens_RT.device)

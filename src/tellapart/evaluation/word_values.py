@@ -15,7 +15,7 @@ from tellapart.models.training_mode import in_mode
 from tellapart.rewards.paid_words import JudgedWords, PaidWords, WordEffects
 from tellapart.rewards.speaker import Speaker
 from tellapart.scorers import Scorer
-from tellapart.types import Batch, Rollout, Rows
+from tellapart.types import Batch, Rows
 
 
 def add_word_values(
@@ -60,6 +60,5 @@ def add_word_values(
 
 
 def _judged(judge: PaidWords, speaker: Captioner, texts: list[str], batch: Batch) -> JudgedWords:
-    tokens_RT, valid_RT = (x.to(speaker.device) for x in speaker.pad(speaker.tokenize(texts)))
     with torch.no_grad(), in_mode(speaker.model, training=False):
-        return judge.judge(Rollout(tokens_RT, valid_RT, texts), batch)
+        return judge.judge(speaker.rollout_of(texts), batch)

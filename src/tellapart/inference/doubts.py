@@ -37,8 +37,8 @@ class Beliefs:
 
     def __call__(self, visual: torch.Tensor, ids: Sequence[str], texts: Sequence[str]) -> list[list[float]]:
         """Returns the evidence, in nats, for each of the `content_words` in B captions. ``visual`` has B rows."""
-        tokens_RT, valid_RT = (x.to(self.captioner.device) for x in self.captioner.pad(self.captioner.tokenize(texts)))
-        rollout, speaker, K = Rollout(tokens_RT, valid_RT, list(texts)), Speaker(self.captioner), len(self.contrast_K)
+        rollout, speaker, K = self.captioner.rollout_of(texts), Speaker(self.captioner), len(self.contrast_K)
+        tokens_RT, valid_RT = rollout.tokens_RT, rollout.valid_RT
         with in_mode(self.captioner.model, False), torch.no_grad():
             own_RT = speaker.score(visual, rollout)
             everywhere = Rollout(tokens_RT.repeat(K, 1), valid_RT.repeat(K, 1), list(texts) * K, len(texts))

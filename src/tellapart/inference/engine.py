@@ -141,8 +141,7 @@ class CaptionEngine:
                 with without_gaps(captioner):
                     rollout = captioner.generate(visual, self._decoding, ItemSeeds((item.id,)))
             else:
-                tokens_RT, valid_RT = captioner.pad(captioner.tokenize([text]))
-                rollout = Rollout(tokens_RT.to(captioner.device), valid_RT.to(captioner.device), [text])
+                rollout = captioner.rollout_of([text])
             log_p_RT = Speaker(captioner).score(visual, rollout)
         return rollout, log_p_RT
 

@@ -14,7 +14,6 @@ from tellapart.language.distinct_claims import confidences
 from tellapart.language.token_spans import spelled_spans, token_bytes
 from tellapart.models.training_mode import in_mode
 from tellapart.rewards.speaker import Speaker
-from tellapart.types import Rollout
 from tellapart.utils.blocks import blocks_of
 
 Tokens = Sequence[tuple[str, float]]  # text and log-probability in nats
@@ -72,13 +71,12 @@ def scored_samples(captioner: Captioner, visual: torch.Tensor, groups: Sequence[
     ``visual``: the captioner's input, with one row per picture.
     """
     texts = [text for group in groups for text in group]
-    rows = captioner.tokenize(texts)
-    tokens_RT, valid_RT = (each.to(captioner.device) for each in captioner.pad(rows))
+    rollout = captioner.rollout_of(texts, len(groups[0]))
     with in_mode(captioner.model, False), torch.no_grad():
-        log_p_RT = Speaker(captioner).score(visual, Rollout(tokens_RT, valid_RT, texts, len(groups[0]))).cpu()
+        log_p_RT = Speaker(captioner).score(visual, rollout).cpu()
     samples = []
-    for text, tokens, valid, log_p in zip(texts, tokens_RT.cpu(), valid_RT.cpu(), log_p_RT, strict=True):
-        pieces = token_bytes(tokens[valid].tolist(), text, captioner.tokenizer)
+    for text, row, valid, log_p in zip(texts, rollout.rows(), rollout.valid_RT.cpu(), log_p_RT, strict=True):
+        pieces = token_bytes(row, text, captioner.tokenizer)
         spelled = [piece.decode("utf-8", "surrogateescape") for piece in pieces]
         samples.append(Sample(text, tuple(zip(spelled, log_p[valid].tolist(), strict=True))))
     return [*blocks_of(samples, len(groups[0]))]

@@ -17,7 +17,6 @@ from tellapart.integrations.trl.ranks import as_numbers, gathered, picture_key
 from tellapart.integrations.trl.rows import Completion, column, text_of
 from tellapart.rewards.evidence import mutual_information
 from tellapart.rewards.speaker import Speaker
-from tellapart.types import Rollout
 
 
 @dataclass(eq=False)
@@ -50,8 +49,7 @@ class _MutualInformation:
         average, several = self._average(list(once), visual, captioner)
         if not several:
             return [None] * len(keys)
-        tokens_RT, valid_RT = captioner.pad(captioner.tokenize([text_of(completion) for completion in completions]))
-        rollout = Rollout(tokens_RT.to(visual.device), valid_RT.to(visual.device), [])
+        rollout = captioner.rollout_of([text_of(completion) for completion in completions])
         speaker = Speaker(captioner)
         each = torch.stack(
             [speaker.score(seen, rollout) for seen in (visual_of_keys, average.expand_as(visual_of_keys).contiguous())]
