@@ -305,6 +305,7 @@ def test_drop_guesses_says_in_one_line_that_a_server_cannot_score(
         ("# Scene\n\n- A dog\n- A **cat**", "Scene\n\nA dog\nA cat"),
         ("2 * 3 * 4 is 24, and snake_case__name stays.", "2 * 3 * 4 is 24, and snake_case__name stays."),
         ("First.\n\nSecond.", "First.\n\nSecond."),
+        pytest.param('{"a":' * 20_000, '{"a":' * 20_000, id="nested too deeply"),
     ],
 )
 def test_markdown_is_no_part_of_a_caption(answer: str, caption: str) -> None:

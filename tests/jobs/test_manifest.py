@@ -100,6 +100,17 @@ def test_the_shards_hold_what_the_data_set_holds(name: str, folder: Path, tmp_pa
     assert found == content(open_many(specs))
 
 
+def test_shards_are_in_the_order_of_the_data(folder: Path, tmp_path: Path) -> None:
+    url = f"file://{folder}/tars/part-0.tar"
+    _, shards = made([f"{folder}/photos/0.jpg", url, f"{folder}/photos/3.jpg"], tmp_path)
+    assert [shard.path for shard in shards] == ["lists/000000.jsonl", url, "lists/000001.jsonl"]
+
+
+def test_a_url_must_name_files_of_one_kind(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"end in \.tar, got 2 other files"):
+        made([f"webdataset:file://{folder}/{{train-*.parquet,tars/*}}"], tmp_path)
+
+
 def test_a_shard_of_lines_says_where_it_is_wrong(folder: Path, tmp_path: Path) -> None:
     lines = (folder / "data.jsonl").read_text("utf-8").splitlines()
     lines[9] = "{"

@@ -55,6 +55,12 @@ def test_relations(caption: str, expected: tuple[str, ...]) -> None:
     assert expected in relations(extract(caption))
 
 
+@pytest.mark.parametrize(("number", "count"), [("3", 3), ("12", 12), ("2²2", 1), ("²2", 1), ("9" * 20, 1)])
+def test_digits_are_a_count_if_they_are_a_number(number: str, count: int) -> None:
+    """The tagger takes "2²2" for a number; ``int`` does not."""
+    assert [mention.count for mention in extract(f"{number} dogs on a lawn").mentions] == [count, 1]
+
+
 def test_one_object_has_one_subject_in_two_relations() -> None:
     assert relations(extract("a star left of a moon and above a fish")) == [
         ("star", "left of", "moon"),

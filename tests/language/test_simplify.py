@@ -31,6 +31,8 @@ pytest.importorskip("HanTa")
         ("a group of people standing around a table", "people", "people standing"),
         ("The bus stops at a station", "a bus", "a bus stops"),
         ("An apple", "an apple", "an apple"),
+        ("a man in a uniform", "a man", "a man"),
+        ("a unicorn on a hill", "a unicorn", "a unicorn"),
         ("", "", ""),
         ("!!!", "", ""),
     ],

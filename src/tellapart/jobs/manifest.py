@@ -81,6 +81,7 @@ def _all_shards(specs: Sequence[str], scratch: Path, shard_items: int, manifest:
     lists = ItemLists(scratch, shard_items)
     for spec in specs:
         if url := URL.fullmatch(spec):
+            yield from lists.finish()
             yield from shards_at_url(spec, url["kind"], url["url"], url["query"] or "", shard_items)
             continue
         bare = Path(spec).expanduser()

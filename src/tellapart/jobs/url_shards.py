@@ -60,8 +60,9 @@ def _url_files(url: str, kind: str | None) -> list[tuple[str, int, str]]:
                 entries = [fs.info(path)]
             entries = [info for info in entries if info.get("type") == "file"]
             files += sorted(entries, key=lambda info: natural_key(str(info["name"])))
-    if not files or any(Path(info["name"]).suffix.lower() not in suffixes for info in files):
-        raise UsageError(f"{url}: expected files whose names end in {' '.join(suffixes)}, got {len(files)} other files")
+    others = sum(Path(info["name"]).suffix.lower() not in suffixes for info in files)
+    if not files or others:
+        raise UsageError(f"{url}: expected files whose names end in {' '.join(suffixes)}, got {others} other files")
     return [
         (f"{protocol}://{str(info['name']).lstrip('/') if protocol != 'file' else info['name']}",
          int(info.get("size") or 0), str(info.get("ETag") or info.get("etag") or info.get("mtime") or ""))

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
-from tellapart.language.english_words import word_set
+from tellapart.language.english_words import number_of, word_set
 from tellapart.language.noun_phrases import RELATIVE, complex_preposition, content_run, phrase_end, split_head
 from tellapart.language.tagged_words import TaggedWord, sentences
 
@@ -169,7 +169,8 @@ class _ClaimParser:
             word = words[lead]
             definite = definite or word.text == "the"
             if word.is_a("CRD"):
-                count, count_word = _NUMBERS.get(word.text, int(word.text) if word.text.isdigit() else 1), word
+                number = _NUMBERS.get(word.text, number_of(word.text))
+                count, count_word = 1 if number is None else number, word
             lead += 1
         run, end, verb = content_run(words, lead, end)
         if not run:

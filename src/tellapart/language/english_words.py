@@ -8,6 +8,11 @@ WORD = re.compile(r"\w+(?:[-'’]\w+)*")  # keeps hyphens and contractions
 TOKEN = re.compile(rf"{WORD.pattern}|[^\w\s]+")  # a word or a run of punctuation
 
 
+def number_of(text: str) -> int | None:
+    """Returns the value of a text of up to 18 digits, otherwise None. (`int` raises for more than 4,300 digits.)"""
+    return int(text) if text.isdecimal() and len(text) <= 18 else None
+
+
 def word_set(text: str) -> frozenset[str]:
     """Returns the set of words in a text."""
     return frozenset(text.split())

@@ -44,7 +44,7 @@ def _json_caption(text: str) -> str:
     """
     try:
         value = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):  # not JSON, or nested too deeply
         return ""
     fields = {str(name).lower(): field for name, field in value.items() if isinstance(field, str)}
     named = [fields[name] for name in _CAPTION_FIELDS if name in fields]

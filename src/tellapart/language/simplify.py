@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tellapart.language.claims import Extraction, Relation, extract
+from tellapart.language.inflection import with_article
 from tellapart.language.tagged_words import TaggedWord, sentences
 from tellapart.utils.progress import Progress
 
@@ -98,7 +99,7 @@ def _with_article(extraction: Extraction, number: int, words: Sequence[TaggedWor
     noun = mention.text.split()[-1] if at is None else words[at].text
     if mention.count > 1 or (at is not None and _is_plural(words, at)):
         return noun
-    return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
+    return with_article(noun)
 
 
 def _is_plural(words: Sequence[TaggedWord], at: int) -> bool:

@@ -6,7 +6,7 @@ import itertools
 import re
 from collections.abc import Iterator, Sequence
 
-from tellapart.language.english_words import COLOURS, word_set
+from tellapart.language.english_words import COLOURS, number_of, word_set
 from tellapart.language.inflection import singular
 
 LONGEST_TAG = 3  # maximum number of words in a tag
@@ -47,18 +47,19 @@ def tag_contradictions(tags: Sequence[str], prose: str) -> list[str]:
 
 
 def _contradictions(tags: Sequence[str], words: Sequence[str]) -> Iterator[str]:
-    split = [re.findall(r"\d+(?=[a-z])|[\w'’-]+", tag.lower()) for tag in tags]
+    # A tag such as ":)" has no words.
+    split = {tag: found for tag in tags if (found := re.findall(r"\d+(?=[a-z])|[\w'’-]+", tag.lower()))}
     said = {singular(word) for word in words}
-    for tag, (first, *rest) in zip(tags, split, strict=True):
+    for tag, (first, *rest) in split.items():
         if first == "no" and rest and singular(rest[-1]) in said and not _is_denied(rest[-1], words):
             yield f"“{tag}”, “{rest[-1]}”"
     for name, values in (("colour", _colours), ("number", _numbers)):
-        ours, theirs = values([word for tag in split for word in (*tag, ",")]), values(words)
-        for noun in ours.keys() & theirs.keys():
+        ours, theirs = values([word for tag in split.values() for word in (*tag, ",")]), values(words)
+        for noun in sorted(ours.keys() & theirs.keys()):
             if ours[noun] and theirs[noun] and ours[noun].isdisjoint(theirs[noun]):
                 pair = (" or ".join(sorted(some)) for some in (ours[noun], theirs[noun]))
                 yield f"{name} of {noun}: {', '.join(pair)}"
-    tagged = {word for tag in split if tag[0] != "no" for word in tag}
+    tagged = {word for tag in split.values() if tag[0] != "no" for word in tag}
     for one, other in (*_OPPOSITES, *(pair[::-1] for pair in _OPPOSITES)):
         ours_, theirs_ = sorted(tagged & one), sorted({*words} & other)
         if ours_ and theirs_ and tagged.isdisjoint(other) and one.isdisjoint(words):
@@ -85,7 +86,7 @@ def _numbers(words: Sequence[str]) -> dict[str, set[str]]:
     """Returns the numbers directly before each noun, as digits."""
     found: dict[str, set[str]] = {}
     for before, word in itertools.pairwise(words):
-        number = int(before) if before.isdecimal() else _NUMBERS.get(before)
+        number = _NUMBERS.get(before, number_of(before))
         if number is not None:
             found.setdefault(singular(word), set()).add(str(number))
     return found
