@@ -34,3 +34,10 @@ def test_what_is_said_again_reads_as_the_same_facts(frames: int) -> None:
 def test_a_full_description_said_again_is_as_true_and_as_full() -> None:
     judged = [count_claims(say(facts_of(scene.description)), scene) for scene in SCENES]
     assert corpus_rates(judged)["attribute_precision"] == corpus_rates(judged)["attribute_recall"] == 100
+
+
+def test_words_stay_those_that_were_used() -> None:
+    text = "a tiny ruby pine sliding left above two spotted daisies on the lawn"
+    assert say(facts_of(text)) == (
+        "a tiny ruby pine that slides left is above a spotted daisy and a spotted daisy on the lawn"
+    )

@@ -1,4 +1,4 @@
-"""Extracts the facts from captions of scenes and matches the facts of different captions. Uses no ground truth.
+"""Extracts the facts from captions of scenes. Uses no ground truth.
 
 A thing maps slots ("shape", "colour", "size", "texture", "motion") to (value, the word used for it). "Near" counts only
 if a pair of things has no other relation. "Between" is ignored.
@@ -6,7 +6,6 @@ if a pair of things has no other relation. "Between" is ignored.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -17,7 +16,6 @@ from tellapart.scenes.relations import INVERSE
 
 Word = tuple[str, str]  # (value, the word or phrase for it)
 Thing = dict[str, Word]
-MAX_COMPARED = 6  # maximum number of things in a caption for which all assignments are compared
 
 
 @dataclass
@@ -93,45 +91,3 @@ def _usual_forms() -> dict[tuple[str, str], str]:
     for row in (*v.ALT_WORDS["ground"].values(), *v.GROUNDS.values()):
         forms |= {("ground", v.ground_core(phrase)): phrase for phrase in reversed(row)}
     return forms
-
-
-def matched(
-    theirs: SceneFacts, ours: SceneFacts, score: Callable[[Thing, Thing], float | None], agreeing: float
-) -> list[int]:
-    """Assigns one of the things in ``ours``, or -1, to each thing in ``theirs``, so that the total score is maximal.
-    Assigns no thing twice.
-
-    score: returns the score of a pair, or None if the two cannot be the same thing.
-    agreeing: added for each relation that both captions state for the same things, and subtracted for each relation
-    that they contradict.
-    """
-    scores: list[dict[int, float]] = []
-    for thing in theirs.things[:MAX_COMPARED]:
-        pairs = ((number, score(thing, other)) for number, other in enumerate(ours.things))
-        scores.append({**{number: won for number, won in pairs if won is not None}, -1: 0.0})
-
-    def total(meant: Sequence[int]) -> float:
-        won = sum(row[number] for row, number in zip(scores, meant, strict=True))
-        return won + agreeing * _agreement(theirs, ours, meant)
-
-    best = max(_assignments(scores), key=total)
-    return [*best, *[-1] * (len(theirs.things) - len(best))]
-
-
-def _assignments(scores: Sequence[Mapping[int, float]]) -> Iterator[tuple[int, ...]]:
-    if not scores:
-        yield ()
-        return
-    for meant in _assignments(scores[:-1]):
-        yield from ((*meant, number) for number in scores[-1] if number < 0 or number not in meant)
-
-
-def _agreement(theirs: SceneFacts, ours: SceneFacts, meant: Sequence[int]) -> int:
-    """Returns the number of relations on which both captions agree, minus the number that contradict each other."""
-    place = {number: our for number, our in enumerate(meant) if our >= 0}
-    total = 0
-    for (i, j), (kind, _) in theirs.relations.items():
-        if kind != "near" and i in place and j in place:
-            own = ours.between(place[i], place[j])
-            total += 0 if own is None else (own[0] == kind) - (own[0] == INVERSE[kind])
-    return total

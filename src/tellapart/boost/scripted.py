@@ -1,4 +1,4 @@
-"""A backend that describes `scenes` and blends captions with a grammar instead of a model.
+"""A backend that answers requests about `scenes` with a grammar instead of a model.
 
 It is meant for trials, tests and replication. Blending and adding use only their input texts, as a language model
 would. Only the describer sees the picture. It knows the ground truth and gets some of it wrong on purpose.
@@ -11,8 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tellapart.boost.scene_facts import SceneFacts, Thing, facts_of, matched
-from tellapart.boost.scene_sentence import say
+from tellapart.boost.scene_merging import add, blend
 from tellapart.boost.stages import STAGE_NAMES, stages
 from tellapart.boost.types import Answer, BackendError, Request
 from tellapart.errors import UsageError
@@ -97,84 +96,6 @@ def mistaken(scene: Scene, error: float, chance: RandomStream) -> Scene:
                 wrong[slot] = seen(value, possible)
         objects.append(replace(thing, **wrong))
     return replace(scene, objects=tuple(objects), ground=seen(scene.ground, v.GROUNDS))
-
-
-def blend(captions: Sequence[str]) -> str:
-    """Merges all captions of one picture into one caption without repetitions. Assumes that all captions are true."""
-    facts = [facts_of(caption) for caption in captions]
-    facts.sort(key=lambda each: sum(map(len, each.things)) + len(each.relations), reverse=True)
-    whole = SceneFacts()
-    for named in (True, False):  # "a red thing" can be resolved only when all other things are known
-        for each in facts:
-            _take_in(whole, each, named)
-    return say(whole)
-
-
-def _take_in(whole: SceneFacts, facts: SceneFacts, named: bool) -> None:
-    """Adds the facts of another caption. ``named``: whether to add new things only if they have a name.
-
-    "A red thing" is new if it contradicts every known thing that is still unmatched. Otherwise, it is left out.
-    """
-    meant = matched(facts, whole, _same_thing, agreeing=1.0)
-    others = [thing for number, thing in enumerate(whole.things) if number not in meant]
-    for at, thing in enumerate(facts.things):
-        new = "shape" in thing if named else thing and all(_contradict(thing, other) for other in others)
-        if meant[at] < 0 and new:
-            meant[at] = len(whole.things)
-            whole.things.append({})
-        if meant[at] >= 0:
-            whole.things[meant[at]] = thing | whole.things[meant[at]]
-    _relate(whole, facts, meant)
-    whole.ground = whole.ground or facts.ground
-    whole.number = max(whole.number, facts.number)
-
-
-def _relate(whole: SceneFacts, facts: SceneFacts, meant: Sequence[int]) -> None:
-    """Adds the relations in ``facts`` to ``whole``. ``meant`` maps the things in ``facts`` to those in ``whole``."""
-    for (i, j), relation in facts.relations.items():
-        if min(meant[i], meant[j]) >= 0:
-            whole.relate(meant[i], meant[j], relation)
-
-
-def add(correct: str, new: str) -> str:
-    """Adds the facts of the new caption to the correct one, which takes precedence if they contradict each other."""
-    whole, theirs = facts_of(correct), facts_of(new)
-    meant = [-1] * len(theirs.things)
-    for at, number in enumerate(matched(whole, theirs, _alike, agreeing=2.0)):
-        if number >= 0:
-            meant[number] = at
-    for number, thing in enumerate(theirs.things):
-        if meant[number] < 0:
-            meant[number] = len(whole.things)
-            whole.things.append({})
-        whole.things[meant[number]] = thing | whole.things[meant[number]]
-    _relate(whole, theirs, meant)
-    whole.ground = whole.ground or theirs.ground
-    return say(whole)
-
-
-def _same_thing(one: Thing, other: Thing) -> float | None:
-    """Scores whether things in two true captions are the same. Returns None if they share no slot or contradict each
-    other.
-    """
-    shared = one.keys() & other.keys()
-    return sum(map(_weight, shared)) if shared and not _contradict(one, other) else None
-
-
-def _alike(ours: Thing, theirs: Thing) -> float:
-    """Scores how likely two things are the same if one caption can be wrong. Even the worst match has a positive score,
-    so it is better than no match.
-    """
-    shared = ours.keys() & theirs.keys()
-    return max(10.0 + sum(_weight(slot) * (1 if ours[slot][0] == theirs[slot][0] else -1) for slot in shared), 1.0)
-
-
-def _weight(slot: str) -> float:
-    return 4.0 if slot == "shape" else 2.0
-
-
-def _contradict(one: Thing, other: Thing) -> bool:
-    return any(one[slot][0] != other[slot][0] for slot in one.keys() & other.keys())
 
 
 def _of_scenes(captions: Sequence[str]) -> list[str]:
