@@ -196,9 +196,9 @@ class Lab:
         arm = self.arms[name]
         if not arm.boosted or arm.table is None:
             return
+        from replication.boosted_scenes import boost_scenes
         from tellapart.boost.output import open_output
         from tellapart.boost.records import record
-        from tellapart.boost.scripted import boost_scenes
         from tellapart.boost.types import Boosted
         from tellapart.data import open_data
 

@@ -95,7 +95,7 @@ class TestSets:
 
     def boosted(self, test_set: str, seed: int) -> list[dict[str, str]]:
         """Returns each picture's boosted captions by stage. The scripted describer draws its errors from ``seed``."""
-        from tellapart.boost.scripted import boost_scenes
+        from replication.boosted_scenes import boost_scenes
 
         return self._memo.get(
             ("boosted", test_set, seed), lambda: boost_scenes(self.items(test_set), DESCRIBER_ERROR_RATE, seed)

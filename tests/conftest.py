@@ -151,7 +151,7 @@ def tiny_captioner(tiny_scorer: Path) -> Path:
     """The folder of a ClipCap with random weights."""
     import torch
 
-    from tellapart.captioners.parts import load_vision
+    from tellapart.captioners.vision_encoders import load_vision
     from tellapart.recipe.schema import NewCaptioner
     from tellapart.scenes import Scenes
     from tellapart.training.new_models import build_captioner

@@ -46,7 +46,7 @@ def tiny_blip(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def tiny_recurrent(tiny_scorer: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of paper 4's captioner with random weights."""
-    from tellapart.captioners.parts import load_vision
+    from tellapart.captioners.vision_encoders import load_vision
     from tellapart.recipe.schema import NewRecurrent
     from tellapart.scenes import Scenes
     from tellapart.training.new_models import build_recurrent

@@ -19,7 +19,7 @@ from test_official import OfficialMlp, pictures, published, save_language
 from torch import nn
 
 from tellapart.captioners import load_captioner
-from tellapart.captioners.parts import load_vision
+from tellapart.captioners.vision_encoders import load_vision
 from tellapart.errors import TellapartError, UsageError
 from tellapart.models.clip_resnet import ClipResNet, ClipResNetConfig, clip_resnet_from_state
 

@@ -37,7 +37,7 @@ def test_old_words_stay_and_new_ones_begin_as_the_unknown_one(tiny_captioner: Pa
 
 
 def test_a_captioner_of_an_lstm_grows_too(tiny_scorer: Path, tmp_path: Path) -> None:
-    from tellapart.captioners.parts import load_vision
+    from tellapart.captioners.vision_encoders import load_vision
 
     new = NewRecurrent(kind="recurrent", vision=str(tiny_scorer), width=8, min_count=1)
     captioner = build_recurrent(new, ["a red circle"], "tiny", *load_vision(str(tiny_scorer)))

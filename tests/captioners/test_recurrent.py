@@ -13,8 +13,8 @@ from transformers import AutoConfig, AutoModel, ConvNextImageProcessorPil, ResNe
 
 from benchmarks.transformers_generate import generating, generation_config
 from tellapart.captioners import generate_captions, load_captioner
-from tellapart.captioners.parts import load_vision
 from tellapart.captioners.recurrent import Recurrent, RecurrentModel, regions
+from tellapart.captioners.vision_encoders import load_vision
 from tellapart.data import open_data
 from tellapart.errors import UsageError
 from tellapart.features.store import FeatureStore

@@ -69,7 +69,7 @@ def blip(folder: Path) -> str:
 
 def recurrent(attention: bool) -> Callable[[Path], str]:
     def made(folder: Path) -> str:
-        from tellapart.captioners.parts import load_vision
+        from tellapart.captioners.vision_encoders import load_vision
 
         torch.manual_seed(0)
         vision, processor = load_vision(str(save_clip(folder / "clip")))

@@ -19,7 +19,7 @@ def made_corpus(root: Path) -> dict[str, Path]:
     """The corpus below ``root`` with tiny models of its own; the cache of features goes there, too."""
     import torch
 
-    from tellapart.captioners.parts import load_vision
+    from tellapart.captioners.vision_encoders import load_vision
     from tellapart.metrics import meteor
     from tellapart.recipe.schema import NewCaptioner, NewScorer
     from tellapart.scenes import Scenes

@@ -126,7 +126,7 @@ def test_a_server_that_does_not_answer_is_named_after_some_seconds(
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     monkeypatch.setattr("tellapart.boost.retries.SILENT_SECONDS", 0.3)
-    monkeypatch.setattr("tellapart.boost.ordered_pool.TICK_SECONDS", 0.05)
+    monkeypatch.setattr("tellapart.utils.ordered_pool.TICK_SECONDS", 0.05)
     clock = r"\d\d:\d\d:\d\d"
     server.delay = 1.5  # it hangs
     run(server, photos, tmp_path / "a.jsonl", concurrency=COUNT)

@@ -10,12 +10,13 @@ import torch
 
 from tellapart.boost.local import Local
 from tellapart.boost.types import Message, Request
-from tellapart.captioners.parts import load_language_model, load_vision
+from tellapart.captioners.vision_encoders import load_vision
 from tellapart.errors import TellapartError, UsageError
 from tellapart.models import packages
 from tellapart.models.efficientnet import AT_ONCE, EfficientNetLite, EfficientNetLiteConfig
 from tellapart.models.packages import PARTS, packaged_file, packaged_folder
 from tellapart.scorers.parts import load_text
+from tellapart.training.new_models import load_language_model
 
 
 def waves(side: int) -> torch.Tensor:

@@ -192,10 +192,6 @@ def bag_of_record(where: str, row: Any) -> Bag:
     return Bag(names, float(alpha) if isinstance(alpha, int | float) else math.nan)
 
 
-def is_whole(id_: Any) -> bool:
-    return str(id_).isascii() and str(id_).isdigit()
-
-
 def check_sizes(sizes: Sequence[int]) -> list[int]:
     """Returns the distinct sizes in ascending order. Raises `UsageError` for a size below two."""
     if not sizes or min(sizes) < 2:

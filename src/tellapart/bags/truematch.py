@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from tellapart.bags.file import Bag, BagsFile, Header, bag_of_record, is_whole, read_bags
+from tellapart.bags.file import Bag, BagsFile, Header, bag_of_record, read_bags
 from tellapart.data.text_files import read_text
 from tellapart.errors import UsageError
 from tellapart.utils.outputs import remove_output, write_output
@@ -28,11 +28,15 @@ def write_truematch(folder: Path, bags: Sequence[Bag]) -> list[Path]:
     """Writes ``3.json``, ``5.json``, … in the published format. Writes integer ids as numbers."""
     written = []
     for size, of_size in BagsFile(Header(), list(bags)).of_size().items():
-        rows = [[int(id_) if str(int(id_) if is_whole(id_) else "") == str(id_) else id_ for id_ in bag.ids]
+        rows = [[int(id_) if str(int(id_) if _is_whole(id_) else "") == str(id_) else id_ for id_ in bag.ids]
                 for bag in of_size]  # fmt: skip
         written.append(folder / f"{size}.json")
         write_output(written[-1], json.dumps(rows, ensure_ascii=False) + "\n")
     return written
+
+
+def _is_whole(id_: object) -> bool:
+    return str(id_).isascii() and str(id_).isdigit()
 
 
 def remove_truematch(folder: Path) -> None:

@@ -16,7 +16,6 @@ from dataclasses import astuple, dataclass, replace
 from typing import Any
 
 from tellapart.boost.ledger import Ledger, Note, address
-from tellapart.boost.ordered_pool import in_order
 from tellapart.boost.retries import RetryingBackend
 from tellapart.boost.stages import PER_REFERENCE
 from tellapart.boost.types import (
@@ -33,6 +32,7 @@ from tellapart.boost.types import (
 from tellapart.errors import PictureError, TellapartError
 from tellapart.language.answers import answer_text
 from tellapart.types import Item
+from tellapart.utils.ordered_pool import in_order
 from tellapart.utils.untrusted_text import clean_text
 
 WINDOW = 64  # maximum number of items that are started but not yet written, per item in flight

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tellapart.boost.stages import STAGE_NAMES, TITLES, sources_of
+from tellapart.boost.stages import STAGE_NAMES, sources_of
 from tellapart.errors import need_extra
 from tellapart.language.tagged_words import analyse
 from tellapart.utils.strict_json import json_value
@@ -70,25 +70,6 @@ class NewWords:
             for name, by_stage in shares.items()
         }
         return dict(json_value(value | {"left_out": self.left_out.percent}, 3))
-
-    def lines(self, sample: int) -> Iterator[str]:
-        """Yields one sentence for each stage with answers."""
-        for stage in filter(self.in_no_reference.__contains__, STAGE_NAMES):
-            line = f"{TITLES[stage]}: {percent(self.in_no_reference[stage].percent)}% of content words are in "
-            line += "no reference"
-            if stage in self.in_no_source:
-                line += f", {percent(self.in_no_source[stage].percent)}% are in none of its sources"
-            yield f"{line} ({sample:,} items)"
-        if self.left_out.total:
-            yield (
-                f"HolisticCap omitted {percent(self.left_out.percent)}% of the description's "
-                f"words that are in no reference ({sample:,} items)"
-            )
-
-
-def percent(value: float) -> str:
-    """Formats a percentage. NaN becomes a dash."""
-    return f"{value:.1f}" if math.isfinite(value) else "–"
 
 
 def word_analyser() -> Analyser:

@@ -12,14 +12,12 @@ from dataclasses import replace
 from typing import Any
 
 from tellapart.boost.scene_merging import add, blend
-from tellapart.boost.stages import STAGE_NAMES, stages
 from tellapart.boost.types import Answer, BackendError, Request
 from tellapart.errors import UsageError
 from tellapart.scenes import vocabulary as v
 from tellapart.scenes.grammar import full_description
 from tellapart.scenes.parser import parse_caption
 from tellapart.scenes.world import Scene
-from tellapart.types import Item
 from tellapart.utils.random_stream import RandomStream
 
 _REFERENCE = re.compile(r"^Reference caption \d+: (.*)$", re.MULTILINE)
@@ -66,18 +64,6 @@ class Scripted:
         seed = (*(m.text for m in request.messages), request.temperature, request.seed)
         chance = RandomStream("describe", self.seed, scene.content_key(), *seed)
         return full_description(mistaken(scene, self.error, chance), chance)
-
-
-def boost_scenes(items: Iterable[Item], error: float, seed: int = 0) -> list[dict[str, str]]:
-    """Boosts items with the paper's prompts, in memory and without a ledger. Returns each item's texts by stage."""
-    backend = Scripted(error, seed)
-    chosen = stages(STAGE_NAMES, backend, backend)
-    boosted: list[dict[str, str]] = []
-    for item in items:
-        boosted.append({})
-        for stage in chosen:
-            boosted[-1][stage.name] = backend.complete(stage.build_request(item, boosted[-1])).text
-    return boosted
 
 
 def mistaken(scene: Scene, error: float, chance: RandomStream) -> Scene:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 
 import rich.table
 
-from tellapart.boost.new_words import percent
-from tellapart.boost.stages import HUMAN, TITLES
+from tellapart.boost.new_words import NewWords
+from tellapart.boost.stages import HUMAN, STAGE_NAMES, TITLES
 from tellapart.boost.statistics import Statistics
 from tellapart.utils.tables import table_of
 
@@ -40,8 +40,8 @@ def statistics_rows(statistics: Statistics) -> tuple[list[str], list[list[str]]]
         columns["tokens"] = lambda kind: str(statistics.tokens[kind])
         columns["paper, CLIP"] = lambda kind: PAPER[kind][1]
     if any(statistics.claims.values()):
-        columns["precision %"] = lambda kind: percent(statistics.rate(kind, "correct", "claims"))
-        columns["recall %"] = lambda kind: percent(statistics.rate(kind, "recalled", "attributes"))
+        columns["precision %"] = lambda kind: _percent(statistics.rate(kind, "correct", "claims"))
+        columns["recall %"] = lambda kind: _percent(statistics.rate(kind, "recalled", "attributes"))
     return [*columns], [[cell(kind) for cell in columns.values()] for kind in statistics.kinds]
 
 
@@ -61,7 +61,7 @@ def summary_lines(statistics: Statistics) -> Iterator[str]:
     if (words := statistics.new_words()) is None:
         yield "to count new words, run: pip install 'tellapart[words]'"
     else:
-        yield from words.lines(len(statistics.sample))
+        yield from _new_word_lines(words, len(statistics.sample))
     for stage, counts in statistics.bad.items():
         if counts:
             reasons = ", ".join(f"{count:,} {why}" for why, count in counts.most_common())
@@ -73,3 +73,23 @@ def summary_lines(statistics: Statistics) -> Iterator[str]:
             f"of which {errors.kept_out:,} were removed; of the other {errors.made - errors.contradicted:,}, "
             f"{errors.passed_on:,} are in the final caption"
         )
+
+
+def _new_word_lines(words: NewWords, sample: int) -> Iterator[str]:
+    """Yields one sentence for each stage with answers."""
+    for stage in filter(words.in_no_reference.__contains__, STAGE_NAMES):
+        line = f"{TITLES[stage]}: {_percent(words.in_no_reference[stage].percent)}% of content words are in "
+        line += "no reference"
+        if stage in words.in_no_source:
+            line += f", {_percent(words.in_no_source[stage].percent)}% are in none of its sources"
+        yield f"{line} ({sample:,} items)"
+    if words.left_out.total:
+        yield (
+            f"HolisticCap omitted {_percent(words.left_out.percent)}% of the description's "
+            f"words that are in no reference ({sample:,} items)"
+        )
+
+
+def _percent(value: float) -> str:
+    """Formats a percentage. NaN becomes a dash."""
+    return f"{value:.1f}" if math.isfinite(value) else "–"

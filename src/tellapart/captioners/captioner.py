@@ -23,7 +23,7 @@ from tellapart.captioners.decoder_state import DecoderState, TokenHistory
 from tellapart.captioners.decoding import generate
 from tellapart.captioners.generate import generate_captions
 from tellapart.captioners.lora import merged_weights
-from tellapart.captioners.teacher_forcing import MANY_SCORES, hidden_cached
+from tellapart.captioners.teacher_forcing import hidden_cached
 from tellapart.data.pictures import load_rgb
 from tellapart.errors import UsageError
 from tellapart.models.decoding import DEFAULT, Decoding
@@ -39,6 +39,8 @@ from tellapart.types import Encoder, Rollout
 from tellapart.utils.blocks import blocks_of
 from tellapart.utils.checksums import write_sums
 from tellapart.utils.rng import ItemSeeds
+
+MANY_SCORES = 2**22  # with fewer logits than this, computing those of padding is cheaper than skipping them
 
 
 class Captioner(ABC):

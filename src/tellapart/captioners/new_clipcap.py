@@ -8,14 +8,29 @@ import torch
 import transformers
 
 from tellapart.captioners.clipcap import FILES, ClipCap, ClipCapConfig, ClipCapModel
-from tellapart.captioners.parts import vision_tower
+from tellapart.captioners.name_options import parse_options
+from tellapart.captioners.registry import CAPTIONERS, CaptionerEntry
+from tellapart.captioners.vision_encoders import published_resnet
 from tellapart.errors import UsageError
 from tellapart.models.hub_names import check_name
 from tellapart.models.loading_errors import loading_errors
-from tellapart.models.saved import load_config, load_tokenizer
+from tellapart.models.saved import check_whole, load_config, load_processor, load_reported, load_tokenizer
 
 CLIP, GPT2 = "openai/clip-vit-base-patch32", "gpt2"
 NO_VISION = "none"  # value of ``vision`` for a ClipCap without a vision encoder
+PARTS = {"vision": str, "language_model": str, "stop": str}  # options of a name that specify a ClipCap's parts
+
+
+def open_clipcap(name: str, written: str) -> ClipCap:
+    """Builds the captioner ``clipcap?vision=NAME&language_model=NAME``. ``written``: its options.
+
+    Raises `UsageError` for unknown options.
+    """
+    parts = {"vision": CLIP, "language_model": GPT2, "mapper": "mlp"}
+    parts |= parse_options(written, {**PARTS, "mapper": str, "prefix_length": int}, name)
+    if parts["mapper"] not in ("mlp", "transformer"):
+        raise UsageError(f"clipcap: mapper must be 'mlp' or 'transformer'; got '{parts['mapper']}'")
+    return build_clipcap(**parts, name=name)  # type: ignore[arg-type]
 
 
 def build_clipcap(
@@ -64,3 +79,31 @@ def build_clipcap(
     captioner.chosen = {"stop": stop} if stop else {}
     captioner.set_stop(stop)
     return captioner
+
+
+def vision_tower(name: str) -> tuple[Any, str, Any]:
+    """Returns a vision encoder with its weights, the output to use (`ClipCapConfig.visual`), and the processor."""
+    if (resnet := published_resnet(name)) is not None:
+        return resnet[0], "pooled", resnet[1]
+    check_name(name, "CLIP or SigLIP")
+    processor, config = load_processor(name), load_config(name)
+    vision = getattr(config, "vision_config", config)
+    family: Any = transformers.AutoModel
+    visual = "pooled"
+    if config.model_type in ("clip", "clip_vision_model"):
+        vision.projection_dim = config.projection_dim  # from the full CLIP; the vision config may contain a default
+        family, visual = transformers.CLIPVisionModelWithProjection, "projected"
+    tower, report = load_reported(family, name, config=vision, dtype=torch.float32)
+    # The text tower is not needed, so its weights are not reported.
+    check_whole(name, tower, {**report, "unexpected_keys": ()}, "; expected a complete CLIP or SigLIP")
+    return tower, visual, processor
+
+
+CAPTIONERS.register(
+    CaptionerEntry(
+        name="new_clipcap",
+        factory=open_clipcap,
+        help="A ClipCap with a new mapper.",
+        takes="clipcap",
+    )
+)

@@ -11,28 +11,20 @@ from pathlib import Path
 
 from tellapart.captioners.captioner import Captioner
 from tellapart.captioners.name_options import parse_options
-from tellapart.captioners.new_clipcap import CLIP, GPT2, build_clipcap
+from tellapart.captioners.new_clipcap import PARTS
 from tellapart.captioners.official_blip import blip_from_state
 from tellapart.captioners.official_clipcap import bare_clipcap, clipcap_from_state
 from tellapart.captioners.published_weights import read_state
 from tellapart.captioners.registry import CAPTIONERS, CaptionerEntry
-from tellapart.errors import TellapartError, UsageError
-
-PARTS = {"vision": str, "language_model": str, "stop": str}
+from tellapart.errors import TellapartError
 
 
 def open_official(name: str, written: str) -> Captioner:
-    """Loads the captioner ``FILE.pt``, ``FILE.pth``, ``FILE.tar`` or ``clipcap``. ``written``: its options.
+    """Loads the captioner ``FILE.pt``, ``FILE.pth`` or ``FILE.tar``. ``written``: its options.
 
     Skips keys that are not weights of the captioner, and reports them on stderr. Raises `TellapartError` if the file is
     not such a checkpoint, or if its shapes do not match the named models, and `UsageError` for unknown options.
     """
-    if name == "clipcap":
-        parts = {"vision": CLIP, "language_model": GPT2, "mapper": "mlp"}
-        parts |= parse_options(written, {**PARTS, "mapper": str, "prefix_length": int}, name)
-        if parts["mapper"] not in ("mlp", "transformer"):
-            raise UsageError(f"clipcap: mapper must be 'mlp' or 'transformer'; got '{parts['mapper']}'")
-        return build_clipcap(**parts, name=name)  # type: ignore[arg-type]
     path = Path(name).expanduser()
     state = bare_clipcap(read_state(path), path)
     if any(key.startswith("clip_project.") for key in state):
@@ -52,6 +44,6 @@ CAPTIONERS.register(
         name="official",
         factory=open_official,
         help="A published checkpoint in its authors' format.",
-        takes=r"(?s:.*)\.(pth?|tar)|clipcap",
+        takes=r"(?s:.*)\.(pth?|tar)",
     )
 )

@@ -10,7 +10,6 @@ import torch.nn.functional as F
 
 from tellapart.captioners.decoder_state import Decoder, DecoderState
 
-MANY_SCORES = 2**22  # with fewer logits than this, computing those of padding is cheaper than skipping them
 GROUPS, AT_LEAST = 4, 32  # maximum number of length groups, and minimum number of rows per group
 
 

@@ -10,7 +10,7 @@ from tellapart.captioners import Captioner, load_captioner
 from tellapart.captioners.lora import add_lora
 from tellapart.captioners.modify import enable_gradient_checkpointing, set_dropout
 from tellapart.captioners.new_words import add_words
-from tellapart.captioners.parts import load_vision
+from tellapart.captioners.vision_encoders import load_vision
 from tellapart.errors import UsageError
 from tellapart.features.feature_files import FeatureFiles
 from tellapart.models.saved_options import Levels

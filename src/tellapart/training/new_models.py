@@ -10,10 +10,10 @@ import transformers
 from PIL import Image
 
 from tellapart.captioners.clipcap import ClipCap, ClipCapConfig, ClipCapModel
-from tellapart.captioners.parts import load_language_model
 from tellapart.captioners.recurrent import Recurrent, RecurrentConfig, RecurrentModel
 from tellapart.errors import UsageError
 from tellapart.models.grid_resnet import grid_resnet_config
+from tellapart.models.saved import checked_model_folder, load_tokenizer, load_whole, loading_errors
 from tellapart.models.vision import width_of
 from tellapart.models.word_tokenizer import word_tokenizer
 from tellapart.recipe.schema import NewCaptioner, NewRecurrent, NewScorer
@@ -81,6 +81,17 @@ def build_captioner(new: NewCaptioner, texts: Iterable[str], tower: Any, process
             "captioner.new.visual"
         )
     return captioner
+
+
+def load_language_model(name: str) -> tuple[Any, Any]:
+    """Loads any causal language model from transformers, in fp32, and its tokenizer.
+
+    Raises the same errors as `load_captioner`.
+    """
+    where = checked_model_folder(name, "language model")
+    with loading_errors(name, "a causal language model such as gpt2"):
+        model = load_whole(transformers.AutoModelForCausalLM, where, dtype=torch.float32)
+        return model, load_tokenizer(where)
 
 
 def small_gpt2(new: NewCaptioner, tokenizer: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Loads parts of captioners, vision encoders and language models, by name."""
+"""Loads vision encoders by name."""
 
 from __future__ import annotations
 
@@ -12,17 +12,8 @@ from tellapart.captioners.name_options import parse_options
 from tellapart.captioners.published_weights import plain_line, read_state
 from tellapart.errors import TellapartError, UsageError
 from tellapart.models.clip_resnet import ClipResNet, clip_resnet_from_state
-from tellapart.models.hub_names import check_name
 from tellapart.models.loading_errors import loading_errors
-from tellapart.models.saved import (
-    check_whole,
-    checked_model_folder,
-    load_config,
-    load_processor,
-    load_reported,
-    load_tokenizer,
-    load_whole,
-)
+from tellapart.models.saved import checked_model_folder, load_processor
 
 OPEN_CLIP = "open_clip_model.safetensors"  # file name in the hub folders of open_clip and timm models
 
@@ -75,32 +66,3 @@ def published_resnet(name: str) -> tuple[ClipResNet, Any] | None:
     side = model.config.image_size
     crop = {"height": side, "width": side}
     return model, transformers.CLIPImageProcessorPil(size={"shortest_edge": side}, crop_size=crop)
-
-
-def vision_tower(name: str) -> tuple[Any, str, Any]:
-    """Returns a vision encoder with its weights, the output to use (`ClipCapConfig.visual`), and the processor."""
-    if (resnet := published_resnet(name)) is not None:
-        return resnet[0], "pooled", resnet[1]
-    check_name(name, "CLIP or SigLIP")
-    processor, config = load_processor(name), load_config(name)
-    vision = getattr(config, "vision_config", config)
-    family: Any = transformers.AutoModel
-    visual = "pooled"
-    if config.model_type in ("clip", "clip_vision_model"):
-        vision.projection_dim = config.projection_dim  # from the full CLIP; the vision config may contain a default
-        family, visual = transformers.CLIPVisionModelWithProjection, "projected"
-    tower, report = load_reported(family, name, config=vision, dtype=torch.float32)
-    # The text tower is not needed, so its weights are not reported.
-    check_whole(name, tower, {**report, "unexpected_keys": ()}, "; expected a complete CLIP or SigLIP")
-    return tower, visual, processor
-
-
-def load_language_model(name: str) -> tuple[Any, Any]:
-    """Loads any causal language model from transformers, in fp32, and its tokenizer.
-
-    Raises the same errors as `load_captioner`.
-    """
-    where = checked_model_folder(name, "language model")
-    with loading_errors(name, "a causal language model such as gpt2"):
-        model = load_whole(transformers.AutoModelForCausalLM, where, dtype=torch.float32)
-        return model, load_tokenizer(where)
