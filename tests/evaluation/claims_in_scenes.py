@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from tellapart.language.claims import Attribute, Extraction, extract
 from tellapart.scenes.parser import ClaimWords, Mention, ParsedCaption, tokens
-from tellapart.scenes.vocabulary import Sense, senses
+from tellapart.scenes.phrase_senses import Sense, senses
 
 _SLOTS = ("colour", "size", "texture", "motion")
 

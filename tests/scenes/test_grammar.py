@@ -5,12 +5,13 @@ import re
 import numpy as np
 import pytest
 
-from tellapart.language.inflection import participle, plural, with_article
+from tellapart.language.inflection import with_article
 from tellapart.metrics.cider import cider_d
 from tellapart.scenes import Scenes, grammar
 from tellapart.scenes import vocabulary as v
+from tellapart.scenes.phrase_senses import NOISE, senses
 from tellapart.scenes.truth import count_claims, parse_caption
-from tellapart.scenes.vocabulary import senses
+from tellapart.scenes.word_forms import participle, plural
 from tellapart.utils.random_stream import RandomStream
 
 EVERY_KIND = [(domain, frames) for domain in ("plain", "alt", "unseen", "cocolike") for frames in (1, 8)]
@@ -30,7 +31,7 @@ def content_words() -> set[str]:
     phrases += [*nouns, *map(plural, nouns), *v.VERBS, *v.GROUPS, "two", "three", "four", "pair", *v.ALT_TAILS]
     words = {word for phrase in (*phrases, *v.ALT_PREFIXES) for word in phrase.split()}
     little = {"a", "an", "the", "one", "another", "and", "then", "is", "are", "which", "that", "by", "than"}
-    return words - v.NOISE - little
+    return words - NOISE - little
 
 
 def test_no_phrase_means_two_things() -> None:

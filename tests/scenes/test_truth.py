@@ -13,9 +13,9 @@ from scene_rates import caption_rates, corpus_rates
 
 from tellapart.scenes import Object, Scene, Scenes
 from tellapart.scenes.listener import listener_probabilities
+from tellapart.scenes.phrase_senses import senses
 from tellapart.scenes.scene_graph import scene_graph_f
 from tellapart.scenes.truth import count_claims, mark_caption, parse_caption, stated_claims
-from tellapart.scenes.vocabulary import senses
 
 
 def said(text: str) -> list[tuple[str, dict]]:

@@ -9,10 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from tellapart.language.inflection import participle, plural
 from tellapart.scenes import vocabulary as v
 from tellapart.scenes.parser import parse_caption, phrases, tokens
+from tellapart.scenes.phrase_senses import ground_core, senses
 from tellapart.scenes.relations import INVERSE
+from tellapart.scenes.word_forms import participle, plural
 
 Word = tuple[str, str]  # (value, the word or phrase for it)
 Thing = dict[str, Word]
@@ -80,7 +81,7 @@ def _used_phrases(caption: str) -> dict[tuple[str, str], str]:
 def _usual_forms() -> dict[tuple[str, str], str]:
     """Maps plurals to singulars, participles to finite verbs, and backgrounds to a phrase with its preposition."""
     forms: dict[tuple[str, str], str] = {}
-    for key, sense in v.senses().items():
+    for key, sense in senses().items():
         if sense.kind == "shape" and not sense.plural:
             forms["shape", plural(" ".join(key))] = " ".join(key)
     for spoken in (phrase for row in v.MOTIONS.values() for phrase in row):
@@ -89,5 +90,5 @@ def _usual_forms() -> dict[tuple[str, str], str]:
             forms["motion", f"{doing} {rest}".strip()] = spoken
             forms["motion", f"{doing} {rest}wards"] = spoken
     for row in (*v.ALT_WORDS["ground"].values(), *v.GROUNDS.values()):
-        forms |= {("ground", v.ground_core(phrase)): phrase for phrase in reversed(row)}
+        forms |= {("ground", ground_core(phrase)): phrase for phrase in reversed(row)}
     return forms

@@ -5,7 +5,7 @@
 best, and `scene_graph` scores a caption as SPICE does.
 """
 
-from tellapart.scenes.relations import Object
+from tellapart.scenes.objects import Object
 from tellapart.scenes.world import Scene, Scenes
 
 __all__ = ["Object", "Scene", "Scenes"]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tellapart.scenes.objects import FIELDS, Object
 from tellapart.scenes.parser import Mention, ParsedCaption
-from tellapart.scenes.relations import Object, between, holds
-from tellapart.scenes.vocabulary import FIELDS
+from tellapart.scenes.relations import between, holds
 from tellapart.scenes.world import Scene
 
 CLAIM = 64

@@ -7,7 +7,8 @@ import zlib
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from tellapart.scenes.relations import Object, chain, holds, overlaps
+from tellapart.scenes.objects import Object
+from tellapart.scenes.relations import chain, holds, overlaps
 from tellapart.scenes.vocabulary import COLOURS, GROUNDS, MOTIONS, SHAPES, SIZES, TEXTURES, UNSEEN_SHAPES
 from tellapart.utils.random_stream import RandomStream
 

@@ -6,10 +6,12 @@ import itertools
 from collections.abc import Sequence
 from typing import TypeVar
 
-from tellapart.language.inflection import participle, plural, with_article
+from tellapart.language.inflection import with_article
 from tellapart.scenes import vocabulary as v
 from tellapart.scenes.ground_truth import SceneTruth
-from tellapart.scenes.relations import INVERSE, Object, between, holds, natural, reading_order
+from tellapart.scenes.objects import Object
+from tellapart.scenes.relations import INVERSE, between, holds, natural, reading_order
+from tellapart.scenes.word_forms import participle, plural
 from tellapart.utils.random_stream import RandomStream
 
 T = TypeVar("T")

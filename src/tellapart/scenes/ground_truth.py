@@ -6,7 +6,8 @@ import hashlib
 from dataclasses import dataclass
 from functools import cached_property
 
-from tellapart.scenes.relations import Object, Relation, chain
+from tellapart.scenes.objects import Object
+from tellapart.scenes.relations import Relation, chain
 from tellapart.utils.versions import VERSIONS
 
 

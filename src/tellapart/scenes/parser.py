@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from tellapart.scenes.vocabulary import SIDES, Sense, openings, senses
+from tellapart.scenes.phrase_senses import Sense, openings, senses
+from tellapart.scenes.vocabulary import SIDES
 
 _TOKEN = re.compile(r"[a-z0-9]+(?:[-'][a-z0-9]+)*")
 _BREAKS = frozenset(("on", "in", "with", "against", "at", "of", "to", "from"))

@@ -1,15 +1,12 @@
-"""Objects, and the relations between them.
-
-Positions are in units of 1/128 of the picture's width (half a pixel at 64), x to the right, y downwards.
-"""
+"""Relations between objects. Distances are in the units of `objects`."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-UNITS = 128
+from tellapart.scenes.objects import UNITS, Object
+
 MARGIN = 15
 """Objects that are closer than this along an axis count as level. Jitter is smaller, and the distance between columns
 is larger.
@@ -30,33 +27,6 @@ INVERSE = {
 }
 Relation = tuple[str, int, int]
 """(relation, subject, object), where subject and object are indices of objects in the scene."""
-
-
-@dataclass(frozen=True, slots=True)
-class Object:
-    """An object. ``x`` and ``y`` are in units of 1/128 of the picture's width. ``motion`` is empty in still
-    pictures.
-    """
-
-    shape: str
-    colour: str
-    size: str
-    texture: str
-    x: int
-    y: int
-    motion: str = ""
-
-    @property
-    def place(self) -> tuple[float, float]:
-        """Returns the centre as fractions of the picture's width and height, with y pointing downwards."""
-        return self.x / 128, self.y / 128
-
-    @property
-    def attributes(self) -> tuple[str, str, str, str, str]:
-        """Returns the values in the order of `vocabulary.FIELDS`. The last value, motion, is empty in still
-        pictures.
-        """
-        return self.shape, self.colour, self.size, self.texture, self.motion
 
 
 def overlaps(a: Object, b: Object) -> bool:

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
+from tellapart.scenes.objects import FIELDS
 from tellapart.scenes.parser import ParsedCaption, parse_caption
 from tellapart.scenes.relations import INVERSE, between, holds
-from tellapart.scenes.vocabulary import FIELDS
 from tellapart.scenes.world import Scene
 
 

@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 from tellapart.language.distinct_claims import Judged
 from tellapart.scenes.alignment import PLACE, align, related
+from tellapart.scenes.objects import FIELDS
 from tellapart.scenes.parser import Mention, ParsedCaption, Words, parse_caption, token_spans, tokens
-from tellapart.scenes.vocabulary import FIELDS
 from tellapart.scenes.world import Scene
 
 FACT_KINDS = (*FIELDS, "relation", "ground", "number")

@@ -17,10 +17,11 @@ from tellapart.scenes.families import Content, base, members
 from tellapart.scenes.grammar import describe, full_description, paraphrases
 from tellapart.scenes.ground_truth import SceneTruth
 from tellapart.scenes.render import draw_scene
-from tellapart.scenes.vocabulary import DOMAINS
 from tellapart.types import Item
 from tellapart.utils.permutation import permuted
 from tellapart.utils.random_stream import RandomStream, digest
+
+DOMAINS = ("plain", "alt", "unseen", "cocolike")
 
 
 class Scene(SceneTruth):
