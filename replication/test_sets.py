@@ -16,7 +16,7 @@ from tellapart.types import Encoder, Item
 
 if TYPE_CHECKING:
     from tellapart.evaluation.candidate_sets import CandidateSets
-    from tellapart.scenes.truth import ClaimCounts
+    from tellapart.scenes.claims import ClaimCounts
     from tellapart.scorers import Scorer
 
 DESCRIBER_ERROR_RATE = 0.2  # rate of wrong values by the scripted describer of `tellapart.boost`
@@ -63,7 +63,7 @@ class ArmCaptions:
     @cached_property
     def claim_counts(self) -> list[ClaimCounts]:
         """Counts true and false claims of each first caption."""
-        from tellapart.scenes.truth import count_claims
+        from tellapart.scenes.claims import count_claims
 
         return [count_claims(text, item.truth) for text, item in zip(self.first_captions, self.items, strict=True)]
 

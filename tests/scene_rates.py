@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from tellapart.scenes.truth import ClaimCounts
+from tellapart.scenes.claims import ClaimCounts
 
 
 def caption_rates(judgements: Sequence[ClaimCounts]) -> dict[str, np.ndarray]:

@@ -15,8 +15,8 @@ from pathlib import Path
 from PIL import Image, ImageDraw, ImageFont
 
 from tellapart.data import open_data
+from tellapart.scenes.claims import count_claims
 from tellapart.scenes.listener import listener_probabilities
-from tellapart.scenes.truth import count_claims
 from tellapart.types import Item
 
 DATA = "scenes:plain?split=test&n=500&seed=11"  # the demo's test images

@@ -11,10 +11,10 @@ import pytest
 
 from benchmarks.bags import features as synthetic
 from tellapart.bags.cluster_sizes import QUERIES, Sizes
-from tellapart.bags.large import LargeSearch
-from tellapart.bags.recall import recall
+from tellapart.bags.feature_shards import FeatureShards
+from tellapart.bags.large_search import LargeSearch
 from tellapart.bags.refinement import Round
-from tellapart.bags.shards import FeatureShards
+from tellapart.bags.search_recall import recall
 from tellapart.features.all_neighbours import nearest_neighbours
 
 N, D, FILES = 12_000, 128, (5000, 1, 6999)

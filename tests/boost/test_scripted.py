@@ -12,7 +12,7 @@ from tellapart.boost.stages import STAGE_NAMES, stages
 from tellapart.boost.types import BackendError, Message, Request
 from tellapart.errors import UsageError
 from tellapart.scenes import Scene, Scenes
-from tellapart.scenes.truth import count_claims, parse_caption
+from tellapart.scenes.claims import count_claims, parse_caption
 
 SCENES = list(Scenes(200, seed=31))
 

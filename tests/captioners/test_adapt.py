@@ -14,7 +14,7 @@ from transformers import CLIPVisionConfig, GPT2Config
 
 from tellapart.captioners import load_captioner
 from tellapart.captioners.clipcap import ClipCap, ClipCapConfig, ClipCapModel
-from tellapart.captioners.lora import add_lora, is_adapter
+from tellapart.captioners.lora import add_lora, is_lora_weight
 from tellapart.errors import UsageError
 from tellapart.recipe.reading import check_recipe
 from tellapart.training.build import TrainingSetup
@@ -39,7 +39,7 @@ def captioner(tiny_captioner: Path) -> ClipCap:
 
 
 def shapes(captioner: ClipCap) -> dict[str, tuple[int, ...]]:
-    return {name: tuple(p.shape) for name, p in captioner.model.named_parameters() if is_adapter(name)}
+    return {name: tuple(p.shape) for name, p in captioner.model.named_parameters() if is_lora_weight(name)}
 
 
 def scores(captioner: ClipCap) -> torch.Tensor:
@@ -101,7 +101,7 @@ def test_the_saved_model_has_it_merged_and_the_one_in_training_has_not(captioner
     adapted, state = scores(captioner), {k: v.clone() for k, v in captioner.model.state_dict().items()}
     captioner.save(tmp_path)
     assert not torch.allclose(adapted, plain, atol=1e-2)
-    assert not any(is_adapter(name) or "base_layer" in name for name in load_file(tmp_path / "model.safetensors"))
+    assert not any(is_lora_weight(name) or "base_layer" in name for name in load_file(tmp_path / "model.safetensors"))
     again: Any = load_captioner(str(tmp_path))
     assert torch.allclose(scores(again), adapted, atol=1e-5)
     assert all(torch.equal(state[k], v) for k, v in captioner.model.state_dict().items())

@@ -14,7 +14,7 @@ from tellapart.captioners import decoding as decoding_module
 from tellapart.captioners import generate_captions, load_captioner, teacher_forcing
 from tellapart.captioners.clipcap import ClipCap, ClipCapConfig, ClipCapModel
 from tellapart.captioners.decoding import to_rollout
-from tellapart.captioners.generate import without_gaps
+from tellapart.captioners.generated_captions import without_gaps
 from tellapart.captioners.kv_cache import no_cache_reason
 from tellapart.captioners.teacher_forcing import length_groups
 from tellapart.errors import TellapartError, UsageError

@@ -14,7 +14,7 @@ from PIL import Image
 
 from tellapart.captioners import generate_captions, load_captioner
 from tellapart.captioners.families import INSTRUCTION
-from tellapart.captioners.lora import add_lora, is_adapter
+from tellapart.captioners.lora import add_lora, is_lora_weight
 from tellapart.captioners.transformers import Hf
 from tellapart.data import open_data
 from tellapart.errors import PictureError, TellapartError, UsageError
@@ -215,7 +215,7 @@ def test_lora_learns_and_is_merged_when_saved(folder: Path, tmp_path: Path) -> N
     add_lora(captioner, ["language_model"], rank=2, modules=chosen)
     trainable = TrainableParts(captioner, ("language_model",))
     assert trainable.parameters and len(trainable.parameters) == sum(
-        is_adapter(name) for name, _ in captioner.model.named_parameters()
+        is_lora_weight(name) for name, _ in captioner.model.named_parameters()
     )
     visual = captioner.encode(captioner.pixels(pictures())).detach()
     tokens, valid = captioner.pad(captioner.tokenize(["a red dog", "cat near blue house", "a"]))

@@ -15,7 +15,7 @@ from test_table import CAPTIONERS
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from tellapart.captioners import load_captioner
-from tellapart.captioners.lora import add_lora, is_adapter
+from tellapart.captioners.lora import add_lora, is_lora_weight
 from tellapart.errors import UsageError
 
 WITH_LORA = [name for name in CAPTIONERS if name != "LSTM"]  # its layers are one LSTM cell and the output layer
@@ -54,9 +54,9 @@ def test_every_part_of_every_family_is_adapted_and_saved_merged(name: str, tmp_p
     plain = scores(captioner)
     add_lora(captioner, parts, rank=2)
     torch.testing.assert_close(scores(captioner), plain, rtol=1e-5, atol=1e-5)
-    adapted = [n for n, _ in captioner.model.named_parameters() if is_adapter(n)]
+    adapted = [n for n, _ in captioner.model.named_parameters() if is_lora_weight(n)]
     for part, module in captioner.parts().items():
-        assert any(is_adapter(n) for n, _ in module.named_parameters()) == (part in parts), part
+        assert any(is_lora_weight(n) for n, _ in module.named_parameters()) == (part in parts), part
     assert not any("lm_head" in n or "predictions.decoder" in n for n in adapted), "the output layer is not adapted"
     scores_with_gradient(captioner).square().mean().backward()
     for part in parts:

@@ -32,7 +32,7 @@ def test_the_shipped_captioner_speaks_and_the_shipped_scorer_listens() -> None:
     from tellapart.captioners import generate_captions, load_captioner
     from tellapart.models.decoding import Decoding
     from tellapart.scenes import Scenes
-    from tellapart.scenes.truth import count_claims
+    from tellapart.scenes.claims import count_claims
     from tellapart.scorers import load_scorer
 
     scenes = list(Scenes(60, split="test", seed=5))
@@ -53,7 +53,7 @@ def test_the_shipped_captioner_sees_what_it_does_not_say() -> None:
     from tellapart.captioners import generate_captions, load_captioner
     from tellapart.models.decoding import Decoding
     from tellapart.scenes import Scenes
-    from tellapart.scenes.truth import count_claims
+    from tellapart.scenes.claims import count_claims
 
     scenes, prompt = list(Scenes(120, split="test", seed=5)), "in this picture"
     captioner = load_captioner(f"scenes?prompt={prompt}", "cpu", "fp32")

@@ -39,7 +39,8 @@ from tellapart.metrics.results import Results
 from tellapart.metrics.slots import CaptionSlot
 from tellapart.metrics.terminal_table import terminal_table
 from tellapart.report.comparable import differences
-from tellapart.scenes import listener, scene_graph, truth
+from tellapart.scenes import listener, scene_graph
+from tellapart.scenes.claims import count_claims
 
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"{DATA} is absent; set TELLAPART_DATA")
 COLOURS = ("red", "green", "blue", "white", "black", "brown", "grey", "pink", "gold", "violet", "orange", "cyan")
@@ -400,7 +401,7 @@ def test_truth_metrics_are_those_of_the_truth_itself():
     false = dict(zip(true, list(true.values())[1:] + list(true.values())[:1], strict=True))  # of another picture
     results = evaluate({"true": true, "said": said, "false": false}, items=items)
     for name, captions in (("true", true), ("said", said), ("false", false)):
-        judged = [truth.count_claims(captions[item.id], item.truth) for item in items]
+        judged = [count_claims(captions[item.id], item.truth) for item in items]
         each = scene_rates.caption_rates(judged)
         for metric, value in scene_rates.corpus_rates(judged).items():
             if metric != "repetition_rate":  # lexical here: it is measured on real pictures, too
@@ -456,7 +457,7 @@ def test_the_gallery_marks_what_captions_claim_falsely_where_the_truth_is_known(
     for one in sets:
         own, other = one["systems"]["own"]["claims"], one["systems"]["one"]["claims"]
         assert own["correct"] == own["of"] > 4 and own["false"] == []
-        judged = truth.count_claims("a red star and a ring", truths[one["target"]])
+        judged = count_claims("a red star and a ring", truths[one["target"]])
         assert (other["correct"], other["of"]) == (judged.correct, judged.claims)
         assert all(
             "a red star and a ring"[start:end] in ("red", "star", "ring", "red star")

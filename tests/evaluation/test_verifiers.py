@@ -25,7 +25,7 @@ from tellapart.evaluation.facts.verdict import Verdict, rate_statistic, rates
 from tellapart.evaluation.human_judgements.agreement import spearman
 from tellapart.language.claim_tuples import NO_SYNONYMS
 from tellapart.scenes import Scenes
-from tellapart.scenes.truth import count_claims
+from tellapart.scenes.claims import count_claims
 
 pytest.importorskip("HanTa")
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 from command_line import Cli
 
-from tellapart.bags.shards import FeatureShards
+from tellapart.bags.feature_shards import FeatureShards
 from tellapart.captioners import load_captioner
 from tellapart.data import open_data
 from tellapart.data.pictures import BytesPicture

@@ -272,16 +272,16 @@ def _run(folder: Path) -> None:
 
 def _mined(folder: Path) -> None:
     """Features by rows, and the work folder of a search that was stopped while it wrote its bags."""
-    from tellapart.bags import mined_folder
+    from tellapart.bags import mine_folder
 
     (folder / "rows").mkdir()
     rows_ND = np.random.default_rng(0).normal(size=(300, 4)).astype(np.float32)
     for number in range(2):
         np.save(folder / "rows" / f"{number:06}.npy", rows_ND[number * 150 : number * 150 + 150])
         (folder / "rows" / f"{number:06}.txt").write_text("".join(f"{number}-{row}.png\n" for row in range(150)))
-    killed = mock.patch.object(mined_folder, "_write", side_effect=KeyboardInterrupt)
+    killed = mock.patch.object(mine_folder, "_write", side_effect=KeyboardInterrupt)
     with killed, contextlib.suppress(KeyboardInterrupt):
-        mined_folder.mine_folder(folder / "rows", folder / "b.jsonl", [3], pictures=100, progress=False)
+        mine_folder.mine_folder(folder / "rows", folder / "b.jsonl", [3], pictures=100, progress=False)
 
 
 def _study(folder: Path) -> None:

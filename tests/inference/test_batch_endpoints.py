@@ -13,7 +13,7 @@ from batch_server import ANTHROPIC_KEY, OPENAI_KEY, BatchServer
 from command_line import Cli
 from PIL import Image
 
-from tellapart.boost import batch_servers, batches
+from tellapart.boost import batch_backend, batch_servers
 
 COUNT = 6
 
@@ -23,7 +23,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[BatchServer]:
     monkeypatch.setenv("OPENAI_API_KEY", OPENAI_KEY)
     monkeypatch.setenv("ANTHROPIC_API_KEY", ANTHROPIC_KEY)
     monkeypatch.setattr(batch_servers, "RETRY_SECONDS", (0.01, 0.01))
-    monkeypatch.setattr(batches, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(batch_backend, "POLL_SECONDS", 0.01)
     with BatchServer() as running:
         yield running
 
@@ -112,7 +112,7 @@ def test_an_interrupted_command_waits_for_the_batch_that_it_sent(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("tellapart.boost.batches.time.sleep", interrupted)
+        patched.setattr("tellapart.boost.batch_backend.time.sleep", interrupted)
         done = caption(cli, server, folder, kind)
     assert done.status != 0 and "the batch continues on the server; run the same command again" in done.err
     assert list(json.loads((folder / "c.batches.json").read_text())) == ["batch_0"]
@@ -136,10 +136,10 @@ def test_several_samples_are_the_choices_of_one_request(cli: Cli, server: BatchS
 def test_large_requests_go_into_several_batches(
     cli: Cli, server: BatchServer, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batches, "MAX_REQUESTS", 4)
+    monkeypatch.setattr(batch_backend, "MAX_REQUESTS", 4)
     assert caption(cli, server, folder, "openai").status == 0
     assert [len(batch["lines"]) for batch in server.batches.values()] == [4, 2]
-    monkeypatch.setattr(batches, "MAX_BYTES", 1)
+    monkeypatch.setattr(batch_backend, "MAX_BYTES", 1)
     assert caption(cli, server, folder, "openai", "--overwrite", settings="&temperature=1").status == 0
     assert len(server.batches) == 2 + COUNT
     assert len(captions(folder)) == COUNT

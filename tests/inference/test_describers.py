@@ -15,7 +15,7 @@ from PIL import Image
 
 from tellapart.boost.backends import open_backend
 from tellapart.boost.types import BackendError, Message, Request
-from tellapart.captioners.generate import generate_captions
+from tellapart.captioners.generated_captions import generate_captions
 from tellapart.captioners.load import load_captioner
 from tellapart.data import open_data
 from tellapart.data.pictures import FilePicture

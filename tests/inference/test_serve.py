@@ -22,7 +22,7 @@ from PIL import Image
 from serving import served
 
 from tellapart.captioners import load_captioner
-from tellapart.captioners.generate import without_gaps
+from tellapart.captioners.generated_captions import without_gaps
 from tellapart.errors import UsageError
 from tellapart.inference.chat_request import ChatRequest, read_messages
 from tellapart.inference.endpoint import LARGEST_BODY, WAITING

@@ -25,7 +25,7 @@ from tellapart.objectives.self_distillation import (
 )
 from tellapart.recipe.presets import objective_table
 from tellapart.recipe.reading import check_recipe
-from tellapart.scenes.truth import count_claims
+from tellapart.scenes.claims import count_claims
 from tellapart.training.build import TrainingSetup
 from tellapart.training.objective import objective_of, train_visual
 from tellapart.types import Batch, Rollout

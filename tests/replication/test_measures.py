@@ -14,7 +14,7 @@ from replication.test_sets import ArmCaptions, TestSets
 from replication.tokens import caption_pair
 from tellapart.boost.stages import STAGE_NAMES
 from tellapart.scenes import Scenes
-from tellapart.scenes.truth import count_claims
+from tellapart.scenes.claims import count_claims
 
 SCENES = Scenes(10, split="test", detail=0.9)
 

@@ -20,7 +20,7 @@ from tellapart.recipe.reading import check_recipe
 from tellapart.rewards.calibration import Calibration, brier_rewards
 from tellapart.rewards.claims import ClaimReward, claim_reward
 from tellapart.scenes import Scenes
-from tellapart.scenes.truth import judged_by_scene, mark_caption
+from tellapart.scenes.claims import judged_by_scene, mark_caption
 from tellapart.training.runs import train
 from tellapart.types import Batch, Item, Rollout
 

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 
 from tellapart.bags.cluster_sizes import Sizes
+from tellapart.bags.feature_shards import FeatureShards
 from tellapart.bags.row_files import NOT_FOUND
-from tellapart.bags.shards import FeatureShards
 from tellapart.errors import UsageError
 from tellapart.features.approximate import load_faiss
 

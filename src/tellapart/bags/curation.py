@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tellapart.bags.file import Bag
-from tellapart.bags.large import PICTURES_PER_BLOCK, LargeSearch
+from tellapart.bags.large_search import PICTURES_PER_BLOCK, LargeSearch
 from tellapart.errors import UsageError
 from tellapart.features.nearest import DIGITS
 from tellapart.utils.blocks import blocks_of

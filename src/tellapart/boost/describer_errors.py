@@ -7,9 +7,9 @@ from dataclasses import astuple, dataclass, replace
 from typing import Any
 
 from tellapart.scenes.alignment import align
+from tellapart.scenes.claims import count_claims
 from tellapart.scenes.objects import FIELDS
 from tellapart.scenes.parser import parse_caption
-from tellapart.scenes.truth import count_claims
 from tellapart.scenes.world import Scene
 
 _GROUND = -1  # replaces an object's number in a claim about the background

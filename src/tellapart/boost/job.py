@@ -168,12 +168,12 @@ class BoostJob:
         except BackendError as error:  # the item lacks an input of the stage
             return "", str(error), False
         answer, new = self._answer(stage, item, texts, request, 0)
-        text, why = read_text(stage, item, texts, request, answer)
+        text, why = usable_text(stage, item, texts, request, answer)
         if why is not None:
             self._count(stage, Tally(second=1))
             request = stage.build_retry(item, texts, text)
             answer, new = self._answer(stage, item, texts, request, 1)
-            text, why = read_text(stage, item, texts, request, answer)
+            text, why = usable_text(stage, item, texts, request, answer)
         return text, why, new
 
     def _answer(
@@ -271,7 +271,7 @@ def choices_at(notes: Mapping[str, Note], answer: Answer) -> list[tuple[str, Ans
     return [(key, choice, note) for (key, note), choice in zip(notes.items(), choices, strict=False)]
 
 
-def read_text(
+def usable_text(
     stage: Stage, item: Item, texts: Mapping[str, str], request: Request, answer: Answer
 ) -> tuple[str, str | None]:
     """Returns an answer's text without reasoning and control tokens, and why it is unusable (None if usable)."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from tellapart.boost.scene_facts import SceneFacts, Thing, facts_of
-from tellapart.boost.scene_sentence import say
+from tellapart.boost.scene_sentence import sentence_of
 from tellapart.scenes.relations import INVERSE
 
 MAX_COMPARED = 6  # maximum number of things in a caption for which all assignments are compared
@@ -22,7 +22,7 @@ def blend(captions: Sequence[str]) -> str:
     for named in (True, False):  # "a red thing" can be resolved only when all other things are known
         for each in facts:
             _take_in(whole, each, named)
-    return say(whole)
+    return sentence_of(whole)
 
 
 def _take_in(whole: SceneFacts, facts: SceneFacts, named: bool) -> None:
@@ -65,7 +65,7 @@ def add(correct: str, new: str) -> str:
         whole.things[meant[number]] = thing | whole.things[meant[number]]
     _relate(whole, theirs, meant)
     whole.ground = whole.ground or theirs.ground
-    return say(whole)
+    return sentence_of(whole)
 
 
 def _same_thing(one: Thing, other: Thing) -> float | None:

@@ -11,7 +11,7 @@ from tellapart.scenes import vocabulary as v
 _NUMBERS = {number: word for word, number in v.NUMBERS.items()}
 
 
-def say(facts: SceneFacts) -> str:
+def sentence_of(facts: SceneFacts) -> str:
     """Describes all facts in one sentence."""
     mentioned: list[int] = []
     text = ""

@@ -17,7 +17,7 @@ from tellapart.boost.stages import CAPTION_KINDS, HUMAN, STAGE_NAMES, sources_of
 from tellapart.boost.types import Boosted
 from tellapart.data.pictures import FilePicture
 from tellapart.errors import MissingExtra
-from tellapart.scenes.truth import count_claims
+from tellapart.scenes.claims import count_claims
 from tellapart.types import Item
 from tellapart.utils.progress import track
 

@@ -21,7 +21,7 @@ from PIL import Image
 from tellapart.captioners.cuda_graphs import StepGraphs
 from tellapart.captioners.decoder_state import DecoderState, TokenHistory
 from tellapart.captioners.decoding import generate
-from tellapart.captioners.generate import generate_captions
+from tellapart.captioners.generated_captions import generate_captions
 from tellapart.captioners.lora import merged_weights
 from tellapart.captioners.teacher_forcing import hidden_cached
 from tellapart.data.pictures import load_rgb

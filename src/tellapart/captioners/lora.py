@@ -12,7 +12,7 @@ from tellapart.errors import UsageError
 from tellapart.models.protocols import CaptionerLike
 
 
-def is_adapter(name: str) -> bool:
+def is_lora_weight(name: str) -> bool:
     """Returns True if ``name`` is the name of a LoRA parameter."""
     return ".lora_" in name
 
@@ -35,7 +35,7 @@ def merged_weights(model: torch.nn.Module) -> dict[str, torch.Tensor] | None:
         for name, layer in adapted.items():
             key = f"{name}.base_layer.weight"
             state[key] = state[key] + layer.get_delta_weight("default").to(state[key].dtype)
-    return {name.replace(".base_layer.", "."): tensor for name, tensor in state.items() if not is_adapter(name)}
+    return {name.replace(".base_layer.", "."): tensor for name, tensor in state.items() if not is_lora_weight(name)}
 
 
 # As in paper 2's code: the attention layers of GPT-2 and (without the output projection) of CLIP's vision encoder.

@@ -166,7 +166,7 @@ def _mine_features(
     options: WorkerOptions,
     as_json: bool,
 ) -> None:
-    from tellapart.bags import mined_folder
+    from tellapart.bags import mine_folder
     from tellapart.jobs import neighbours
 
     sizes, max_cosine = sizes_of(mining.size), mining.max_cosine
@@ -179,11 +179,11 @@ def _mine_features(
     if options.wanted:
         spreading = neighbours.spread_by_ray(options.cluster())
     with spreading as spread:
-        mined = mined_folder.mine_folder(
+        mined = mine_folder.mine_folder(
             folder,
             out,
             sizes,
-            memory_gb=memory_gb or mined_folder.MEMORY_GB,
+            memory_gb=memory_gb or mine_folder.MEMORY_GB,
             max_cosine=max_cosine,
             pictures=cluster_size,
             spread=spread,

@@ -18,7 +18,7 @@ from tellapart.evaluation.candidate_sets import random_pools
 from tellapart.evaluation.retrieval import retrieve
 from tellapart.language.distinct_claims import judged_by_references
 from tellapart.metrics.cider import cider_d
-from tellapart.scenes.truth import mark_caption
+from tellapart.scenes.claims import mark_caption
 from tellapart.scenes.world import Scene
 from tellapart.types import Item
 from tellapart.utils.progress import track

@@ -10,12 +10,12 @@ from math import log
 import torch
 
 from tellapart.captioners import Captioner
-from tellapart.captioners.generate import without_gaps
+from tellapart.captioners.generated_captions import without_gaps
 from tellapart.language.english_words import FUNCTION_WORDS, WORD
 from tellapart.language.token_spans import token_spans
 from tellapart.models.decoding import Decoding
-from tellapart.scenes.parser import token_spans as word_spans
-from tellapart.scenes.truth import count_claims, stated_claims
+from tellapart.scenes.claims import count_claims, stated_claims
+from tellapart.scenes.parser import word_spans
 from tellapart.types import Item, Rollout
 from tellapart.utils.rng import ItemSeeds
 

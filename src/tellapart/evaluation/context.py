@@ -22,8 +22,7 @@ from tellapart.evaluation.scorer_texts import ScorerTexts
 from tellapart.metrics.bert_score import BERTScore, bertscore
 from tellapart.metrics.perplexity import caption_losses
 from tellapart.metrics.slots import CaptionSlot
-from tellapart.scenes import truth
-from tellapart.scenes.truth import ClaimCounts
+from tellapart.scenes.claims import ClaimCounts, count_claims
 from tellapart.types import Item
 from tellapart.utils.progress import track
 
@@ -226,7 +225,7 @@ class EvalContext:
 
         def make() -> list[ClaimCounts]:
             pairs = list(zip(slot.captions, self.items or (), strict=True))
-            return [truth.count_claims(caption, item.truth) for caption, item in track(pairs, label="judging captions")]
+            return [count_claims(caption, item.truth) for caption, item in track(pairs, label="judging captions")]
 
         return self.once(("claim counts", id(slot)), make)
 

@@ -14,7 +14,7 @@ import torch
 
 from tellapart.captioners.captioner import Captioner
 from tellapart.captioners.consensus import consensus
-from tellapart.captioners.generate import generate_captions
+from tellapart.captioners.generated_captions import generate_captions
 from tellapart.data import Dataset
 from tellapart.features.nearest import Exclusions, Vectors, nearest_among
 from tellapart.features.store import FeatureStore

@@ -14,7 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from tellapart.boost.batches import BatchBackend
+from tellapart.boost.batch_backend import BatchBackend
 from tellapart.boost.dataset import ledger_of
 from tellapart.boost.job import BoostJob, Tally
 from tellapart.boost.ledger import Ledger

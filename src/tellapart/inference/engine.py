@@ -18,7 +18,7 @@ import torch
 
 from tellapart.captioners.captioner import Captioner
 from tellapart.captioners.consensus import consensus
-from tellapart.captioners.generate import generate_captions, without_gaps
+from tellapart.captioners.generated_captions import generate_captions, without_gaps
 from tellapart.captions.picture_record import PictureRecord
 from tellapart.captions.written import Written
 from tellapart.data import Skipped

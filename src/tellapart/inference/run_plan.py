@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from tellapart.boost.batches import BatchBackend
+from tellapart.boost.batch_backend import BatchBackend
 from tellapart.captioners import load_captioner
 from tellapart.captioners.captioner import Captioner
 from tellapart.captions.authors import UNKNOWN, Author

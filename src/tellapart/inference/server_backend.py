@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tellapart.boost.backends import open_backend
+from tellapart.boost.batch_backend import BatchBackend
 from tellapart.boost.batch_servers import ANTHROPIC_URL
-from tellapart.boost.batches import BatchBackend
 from tellapart.boost.server_model import SETTINGS
 from tellapart.boost.spec_settings import spec_settings, without_setting
 from tellapart.boost.types import Backend

@@ -1,4 +1,4 @@
-"""Distributes the neighbour search of `tellapart.bags.large` over a cluster's workers."""
+"""Distributes the neighbour search of `tellapart.bags.large_search` over a cluster's workers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from tellapart.bags.large import LargeSearch, Spread
+from tellapart.bags.large_search import LargeSearch, Spread
 from tellapart.errors import TellapartError
 from tellapart.jobs.cluster import connected
 from tellapart.jobs.worker_share import Workers

@@ -22,7 +22,7 @@ from tellapart.rewards.base import Reward, RewardOptions, reward
 from tellapart.rewards.consensus import Consensus, check_sampling
 from tellapart.rewards.run_parts import RunParts
 from tellapart.rewards.speaker import Speaker
-from tellapart.scenes.truth import count_claims
+from tellapart.scenes.claims import count_claims
 from tellapart.types import Batch, Rollout
 from tellapart.utils.blocks import blocks_of
 

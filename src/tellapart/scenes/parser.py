@@ -215,7 +215,7 @@ def tokens(caption: str) -> tuple[str, ...]:
     return tuple(_TOKEN.findall(caption.lower().replace("_", " ")))
 
 
-def token_spans(caption: str) -> list[tuple[int, int]]:
+def word_spans(caption: str) -> list[tuple[int, int]]:
     """Returns the start and end of each token (see `tokens`) of a caption, in characters."""
     lowered = [character.lower() for character in caption]  # lower-casing may turn one character into two
     where = [at for at, characters in enumerate(lowered) for _ in characters]

@@ -11,7 +11,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from tellapart.captioners.captioner import Captioner
-from tellapart.captioners.lora import is_adapter
+from tellapart.captioners.lora import is_lora_weight
 from tellapart.errors import UsageError
 from tellapart.models import collectives
 from tellapart.scorers.base import Scorer
@@ -30,10 +30,10 @@ class TrainableParts:
         if unknown := [part for part in parts if part not in modules]:
             raise UsageError(f"{learner.name} has no part '{unknown[0]}'; expected {', '.join(modules)}")
         self.modules = {part: modules[part] for part in parts}
-        self.adapted = {part for part in parts if any(map(is_adapter, modules[part].state_dict()))}
+        self.adapted = {part for part in parts if any(map(is_lora_weight, modules[part].state_dict()))}
         for part, module in self.modules.items():
             for name, parameter in module.named_parameters():
-                parameter.requires_grad_(part not in self.adapted or is_adapter(name))
+                parameter.requires_grad_(part not in self.adapted or is_lora_weight(name))
         learning = (p for module in self.modules.values() for p in module.parameters() if p.requires_grad)
         self.parameters = list({id(p): p for p in learning}.values())
 
@@ -59,7 +59,7 @@ class TrainableParts:
         for part, module in self.modules.items():
             buffers = dict(module.named_buffers())
             for name, tensor in module.state_dict().items():
-                if part not in self.adapted or is_adapter(name) or name in buffers:
+                if part not in self.adapted or is_lora_weight(name) or name in buffers:
                     named[f"{part}.{name}"] = tensor
         once = {tensor.data_ptr(): name for name, tensor in reversed(named.items())}
         return {name: named[name] for name in once.values()}

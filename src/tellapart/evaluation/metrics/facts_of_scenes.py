@@ -18,8 +18,8 @@ from tellapart.utils.registry import Direction
 
 
 def truth_rate(above: str, below: str, kind: str, context: EvalContext, slot: CaptionSlot) -> Measurement:
-    """Computes the ratio, in percent, of two counts that are summed over captions: fields of `scenes.truth.ClaimCounts`
-    or, for claims of one kind in `scenes.truth.FACT_KINDS`, of `scenes.truth.KindCounts`.
+    """Computes the ratio, in percent, of two counts that are summed over captions: fields of
+    `scenes.claims.ClaimCounts` or, for claims of one kind in `scenes.claims.FACT_KINDS`, of `scenes.claims.KindCounts`.
     """
     counts = [own.kinds[kind] if kind else own for own in context.claim_counts(slot)]
     counts_N2 = np.array([(getattr(own, above), getattr(own, below)) for own in counts], dtype=float)

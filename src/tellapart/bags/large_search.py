@@ -38,9 +38,9 @@ import numpy as np
 
 from tellapart.bags.cluster_sizes import KEPT, QUERIES, Sizes
 from tellapart.bags.clusters import centroids_of, nearest_clusters, unit
+from tellapart.bags.feature_shards import FeatureShards
 from tellapart.bags.refinement import ENTRY, EXPANDED, NO_ENTRY, ROUNDS, SETTLED, FilesByPlace, Round, changed
 from tellapart.bags.row_files import NO_PAIR, NOT_FOUND, PAIR, RowFile, disk_errors, save_array
-from tellapart.bags.shards import FeatureShards
 from tellapart.errors import UsageError
 from tellapart.features.all_neighbours import nearest_neighbours
 from tellapart.features.nearest import DIGITS, Vectors

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from tellapart.language.distinct_claims import Judged
 from tellapart.scenes.alignment import PLACE, align, related
 from tellapart.scenes.objects import FIELDS
-from tellapart.scenes.parser import Mention, ParsedCaption, Words, parse_caption, token_spans, tokens
+from tellapart.scenes.parser import Mention, ParsedCaption, Words, parse_caption, tokens, word_spans
 from tellapart.scenes.world import Scene
 
 FACT_KINDS = (*FIELDS, "relation", "ground", "number")
@@ -229,7 +229,7 @@ def judged_by_scene(caption: str, scene: Scene) -> Judged:
 
 def mark_caption(caption: str, scene: Scene) -> MarkedCaption:
     """Marks the words that make false claims in a caption, according to the rules of `count_claims`. Never raises."""
-    claims, where = _checked_claims(parse_caption(caption), scene), token_spans(caption)
+    claims, where = _checked_claims(parse_caption(caption), scene), word_spans(caption)
     why: dict[int, str] = {}
     for claim in claims:
         for word in itertools.chain(*claim.words) if claim.why else ():

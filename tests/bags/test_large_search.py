@@ -18,14 +18,14 @@ from benchmarks.bags import features as synthetic
 from tellapart.bags.cluster_sizes import Sizes
 from tellapart.bags.clusters import centroids_of, nearest_clusters
 from tellapart.bags.curation import curate, curate_bags
+from tellapart.bags.feature_ids import Ids
+from tellapart.bags.feature_shards import FeatureShards
 from tellapart.bags.file import read_bags
-from tellapart.bags.large import LargeSearch, nearest_pairs
+from tellapart.bags.large_search import LargeSearch, nearest_pairs
 from tellapart.bags.mine import mine_bags
-from tellapart.bags.mined_folder import mine_folder
-from tellapart.bags.recall import recall
+from tellapart.bags.mine_folder import mine_folder
 from tellapart.bags.row_files import PAIR
-from tellapart.bags.shard_ids import Ids
-from tellapart.bags.shards import FeatureShards
+from tellapart.bags.search_recall import recall
 from tellapart.errors import TellapartError, UsageError
 from tellapart.features.all_neighbours import nearest_neighbours
 from tellapart.utils.locks import locked
@@ -240,7 +240,7 @@ def interrupted(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("tellapart.bags.mined_folder._write", killed)
+        patch.setattr("tellapart.bags.mine_folder._write", killed)
         with pytest.raises(KeyboardInterrupt):
             mine_folder(folder, tmp_path / "bags.jsonl", [3], pictures=1000, progress=False)
     return tmp_path / "bags.jsonl.work"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tellapart.bags.shards import FeatureFile, FeatureShards
+from tellapart.bags.feature_shards import FeatureFile, FeatureShards
 from tellapart.errors import UsageError
 
 OPEN_LISTS = 64  # maximum number of id lists open at a time

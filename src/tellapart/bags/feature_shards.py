@@ -2,7 +2,7 @@
 
     FOLDER/0001.npy, FOLDER/0002.safetensors, …   N×D each, float16, bfloat16 (safetensors) or float32
 
-Rows are numbered consecutively over the files, which are ordered by name. `tellapart.bags.shard_ids` reads their ids.
+Rows are numbered consecutively over the files, which are ordered by name. `tellapart.bags.feature_ids` reads their ids.
 """
 
 from __future__ import annotations

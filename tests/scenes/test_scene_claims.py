@@ -12,10 +12,10 @@ from sample_scene import scene
 from scene_rates import caption_rates, corpus_rates
 
 from tellapart.scenes import Object, Scene, Scenes
+from tellapart.scenes.claims import count_claims, mark_caption, parse_caption, stated_claims
 from tellapart.scenes.listener import listener_probabilities
 from tellapart.scenes.phrase_senses import senses
 from tellapart.scenes.scene_graph import scene_graph_f
-from tellapart.scenes.truth import count_claims, mark_caption, parse_caption, stated_claims
 
 
 def said(text: str) -> list[tuple[str, dict]]:
