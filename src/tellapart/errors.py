@@ -56,5 +56,5 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """Returns the first line of an exception's message."""
-    return (str(error).splitlines() or [type(error).__name__])[0]
+    """Returns the first line of an exception's message, or the exception's class if the message is empty."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)

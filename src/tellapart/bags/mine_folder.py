@@ -21,7 +21,7 @@ from tellapart.bags.large_search import LargeSearch, Spread
 from tellapart.bags.mine import check_max_cosine
 from tellapart.bags.row_files import disk_errors
 from tellapart.bags.search_recall import recall
-from tellapart.errors import TellapartError, UsageError
+from tellapart.errors import TellapartError, UsageError, first_line
 from tellapart.utils.locks import locked
 from tellapart.utils.outputs import write_output
 
@@ -130,9 +130,8 @@ def _clear_errors(work: Path) -> Iterator[None]:
     except Exception as error:
         if not earlier:
             raise
-        cause = str(error).partition("\n")[0] or type(error).__name__
         raise TellapartError(
-            f"{work} is damaged ({cause}); remove this folder and run the same command again"
+            f"{work} is damaged ({first_line(error)}); remove this folder and run the same command again"
         ) from error
 
 

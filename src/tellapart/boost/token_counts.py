@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import transformers
 
-from tellapart.errors import UsageError
+from tellapart.errors import UsageError, first_line
 
 
 def tokens_of(name: str) -> Callable[[str], int]:
@@ -18,6 +18,7 @@ def tokens_of(name: str) -> Callable[[str], int]:
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(name, trust_remote_code=False)
     except (OSError, ValueError) as error:
-        first = str(error).strip().splitlines()[0]
-        raise UsageError(f"{name} has no tokenizer ({first}); use one such as openai/clip-vit-base-patch32") from None
+        raise UsageError(
+            f"{name} has no tokenizer ({first_line(error)}); use one such as openai/clip-vit-base-patch32"
+        ) from None
     return lambda text: len(tokenizer(text, truncation=False, verbose=False)["input_ids"])

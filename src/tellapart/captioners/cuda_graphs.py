@@ -10,6 +10,7 @@ import torch
 
 from tellapart.captioners.decoding import RunningCount, generate_tokens, make_loop
 from tellapart.captioners.kv_cache import KVCache
+from tellapart.errors import first_line
 from tellapart.models.decoding import Decoding
 from tellapart.utils.messages import say_once
 
@@ -66,8 +67,8 @@ class StepGraphs:
             generator.graphsafe_set_state(generator.clone_state())  # the old state still awaits the end of recording
             self.refused = True
             self.recorded.clear()
-            first = str(error).partition("\n")[0]
-            say_once(f"{captioner.name}: cannot record its steps as CUDA graphs, so they run one by one: {first}")
+            cause = first_line(error)
+            say_once(f"{captioner.name}: cannot record its steps as CUDA graphs, so they run one by one: {cause}")
         return None
 
     def _fits(self, inputs: Sequence[torch.Tensor]) -> bool:

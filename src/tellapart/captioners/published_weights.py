@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from safetensors.torch import load_file
 
-from tellapart.errors import TellapartError, UsageError
+from tellapart.errors import TellapartError, UsageError, first_line
 from tellapart.models.loading_errors import loading_errors
 from tellapart.utils.messages import say
 
@@ -62,11 +62,8 @@ def read_state(path: Path) -> State:
 
 
 def plain_line(error: Exception) -> str:
-    """Returns the first line of an error message without torch's escape codes. If it is empty, returns the error's
-    class.
-    """
-    first = next(iter(str(error).strip().splitlines()), "")
-    return re.sub(r"\x1b\[[0-9;]*m", "", first)[:160].strip() or type(error).__name__
+    """Returns the first line of an error message, or the error's class, without torch's escape codes."""
+    return re.sub(r"\x1b\[[0-9;]*m", "", first_line(error))[:160].strip()
 
 
 def load_weights(model: Any, state: State, path: Path, stray: str, named: str, skip: str = "\0") -> None:

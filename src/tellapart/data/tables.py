@@ -14,7 +14,7 @@ from xml.etree.ElementTree import ParseError
 from tellapart.data.csv_text import OPEN_QUOTE, SEPARATORS, csv_reader, mended
 from tellapart.data.record_keys import ID_KEYS, MAY_LACK, VIZWIZ_FLAGS, exiftool_names, find_key, picture_key, text_keys
 from tellapart.data.text_files import plain_suffix
-from tellapart.errors import MissingExtra, UsageError
+from tellapart.errors import MissingExtra, UsageError, first_line
 from tellapart.utils.messages import say
 
 EXCEL_SUFFIXES, PARQUET_SUFFIXES = (".xlsx", ".xlsm"), (".parquet", ".pq")
@@ -115,7 +115,7 @@ def _sheet_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
         *(OSError, zipfile.BadZipFile, openpyxl.utils.exceptions.InvalidFileException, ParseError),
         *(KeyError, IndexError, ValueError, TypeError),  # raised by openpyxl if parts of the file are damaged
     ) as error:
-        raise UsageError(f"{path}: damaged, or not an Excel file ({str(error).splitlines()[0] or error!r})") from None
+        raise UsageError(f"{path}: damaged, or not an Excel file ({first_line(error)})") from None
 
 
 def _cell_text(value: object) -> str:
@@ -152,4 +152,4 @@ def _parquet_rows(path: Path, names: Sequence[str]) -> Iterator[dict[str, Any]]:
     except FileNotFoundError:
         raise UsageError(f"{path}: no such file; expected the path of a caption file") from None
     except (pyarrow.ArrowException, OSError) as error:
-        raise UsageError(f"{path}: damaged or not Parquet ({str(error).splitlines()[0]})") from None
+        raise UsageError(f"{path}: damaged or not Parquet ({first_line(error)})") from None

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tellapart.errors import MissingExtra, UsageError
+from tellapart.errors import MissingExtra, UsageError, first_line
 from tellapart.types import Item
 
 ARRAY_NAMES = ("x", "feat", "features")  # common names of region features
@@ -79,7 +79,7 @@ class Hdf5File:
         try:
             return cls(h5py.File(path, "r"))
         except OSError as error:
-            raise UsageError(f"{path} is not an HDF5 file ({str(error).splitlines()[0][:120]})") from None
+            raise UsageError(f"{path} is not an HDF5 file ({first_line(error)[:120]})") from None
 
     def has(self, name: str) -> bool:
         return self._place(name) is not None

@@ -9,7 +9,7 @@ from huggingface_hub import constants, get_hf_file_metadata, hf_hub_url, try_to_
 from huggingface_hub.errors import EntryNotFoundError, HFValidationError, RepositoryNotFoundError
 from transformers.utils.hub import cached_file
 
-from tellapart.errors import TellapartError, UsageError
+from tellapart.errors import TellapartError, UsageError, first_line
 from tellapart.models.config_checks import check_config
 from tellapart.models.names import RUNS
 
@@ -64,6 +64,6 @@ def missing_on_hub(name: str) -> str | None:
     except EntryNotFoundError:
         return "it has no config.json on the hub"
     except Exception as error:  # the HTTP library's errors have no common base class
-        first = next(iter(str(error).strip().splitlines()), type(error).__name__)[:120].rstrip(".")
-        return None if cached else f"the hub did not answer ({first}); a local folder works offline"
+        cause = first_line(error)[:120].rstrip(".")
+        return None if cached else f"the hub did not answer ({cause}); a local folder works offline"
     return None

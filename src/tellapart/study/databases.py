@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tellapart.errors import MissingExtra, TellapartError, UsageError
+from tellapart.errors import MissingExtra, TellapartError, UsageError, first_line
 from tellapart.utils.sqlite import PATIENCE, FileKind, open_sqlite, transaction
 
 APPLICATION = 0x7E11A9B2 & 0x7FFFFFFF  # SQLite's application id, which identifies the application that owns a file
@@ -112,8 +112,7 @@ class PostgresDatabase:
                     yield run
             except self._psycopg.Error as error:
                 self.close()  # the next transaction reconnects
-                line = next(iter(str(error).strip().splitlines()), type(error).__name__)
-                raise StoreError(f"{self.name}: not saved ({line})") from None
+                raise StoreError(f"{self.name}: not saved ({first_line(error)})") from None
 
     def compact(self) -> None:
         """Does nothing, because PostgreSQL vacuums automatically."""
