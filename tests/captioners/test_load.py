@@ -21,10 +21,11 @@ from tiny_blip import save_blip
 from transformers import AutoModelForImageTextToText, AutoTokenizer
 
 from tellapart.captioners import load_captioner
-from tellapart.captioners.name_options import parse_options, quoted
+from tellapart.captioners.name_options import parse_options
 from tellapart.errors import TellapartError, UsageError
 from tellapart.models.decoding import DEFAULT, Decoding
 from tellapart.models.saved_options import default_decoding
+from tellapart.models.encoded_options import quoted
 
 
 @pytest.fixture(scope="module")

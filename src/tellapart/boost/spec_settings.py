@@ -33,14 +33,3 @@ def spec_settings(text: str, spec: str, known: tuple[str, ...]) -> tuple[str, di
             raise UsageError(f"{spec.partition('@')[0]}: expected key=value, got '{pair}'")
         values[key] = unquote(value)
     return body, values
-
-
-def without_setting(model: str, key: str) -> tuple[str, str | None]:
-    """Removes the setting ``key`` from a model's name (``NAME?key=value``). Returns the remaining name and the
-    setting's value, or None if the setting is absent.
-    """
-    name, _, written = model.partition("?")
-    pairs = written.split("&") if written else []
-    values = [pair.partition("=")[2] for pair in pairs if pair.startswith(f"{key}=")]
-    rest = "&".join(pair for pair in pairs if not pair.startswith(f"{key}="))
-    return (f"{name}?{rest}" if rest else name), unquote(values[-1]) if values else None

@@ -17,11 +17,12 @@ from tellapart.captioners.adapters import (
 )
 from tellapart.captioners.captioner import Captioner
 from tellapart.captioners.custom import load_custom
-from tellapart.captioners.name_options import parse_options, parse_value
+from tellapart.captioners.name_options import parse_options
 from tellapart.captioners.registry import CAPTIONERS
 from tellapart.errors import TellapartError, UsageError
 from tellapart.models.devices import resolve_device
 from tellapart.models.loading_errors import loading_errors
+from tellapart.models.encoded_options import without_option
 from tellapart.models.names import is_server
 from tellapart.models.precision import Precision, dtype_of, resolve_precision, set_precision
 from tellapart.models.saved import checked_model_folder, load_config, load_processor, load_tokenizer
@@ -67,7 +68,7 @@ def load_captioner(
         options = dict(pair.split("=", 1) for pair in written.split("&") if "=" in pair)
         return prepared(load_custom(path, options), keeps, adapter, device)
     if is_adapter_folder(bare):
-        return load_adapted(name, Path(bare).expanduser(), written, device, precision)
+        return load_adapted(name, Path(bare).expanduser(), device, precision)
     where = checked_model_folder(bare, "captioner")
     if (saved := saved_options(where)).made_by:
         if written:
@@ -123,18 +124,17 @@ def load_parts(where: str, bare: str, precision: Precision, adapter: Path | None
     return model, family, tokenizer, processor
 
 
-def load_adapted(name: str, folder: Path, written: str, device: torch.device, precision: str) -> Captioner:
+def load_adapted(name: str, folder: Path, device: torch.device, precision: str) -> Captioner:
     """Loads the base model of a PEFT adapter and merges the adapter.
 
-    ``written``: options for the adapter and for its base model.
+    ``name``: the adapter's folder, with options for the adapter and for its base model.
     """
-    pairs = [pair for pair in written.split("&") if pair]
-    named = [pair.partition("=")[2] for pair in pairs if pair.startswith("base_model=")]
-    base = base_of_adapter(folder, parse_value(named[-1]) if named else None)
+    rest, base_model = without_option(name, "base_model")
+    base = base_of_adapter(folder, base_model)
     check_sums(folder)
-    rest = "&".join(pair for pair in pairs if not pair.startswith("base_model="))
+    _, mark, written = rest.partition("?")
     try:
-        captioner = load_captioner(f"{base}?{rest}" if rest else base, device, precision, folder)
+        captioner = load_captioner(f"{base}{mark}{written}", device, precision, folder)
     except TellapartError as error:
         if str(folder) in str(error).partition(":")[0]:  # the error is about the adapter, not about its base model
             raise

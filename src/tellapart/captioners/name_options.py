@@ -7,13 +7,15 @@ from typing import Any
 
 from tellapart.errors import UsageError, nearest
 from tellapart.models.saved_options import Levels
+from tellapart.models.encoded_options import unquoted
 from tellapart.utils.documentation import page_url
 
 
 def parse_options(
     written: str, known: Mapping[str, Callable[[str], Any]], name: str, levels: Levels = ()
 ) -> dict[str, Any]:
-    """Parses ``key=value&key=value`` (see `quoted`). Replaces the option ``detail`` with the prompt of that level.
+    """Parses ``key=value&key=value`` (see `models.encoded_options`). Replaces the option ``detail`` with the prompt of
+    that level.
 
     known: maps each option to the parser of its value. Raises `UsageError` for unknown options and invalid values.
     """
@@ -27,7 +29,7 @@ def parse_options(
                 f"{name}: unknown option '{pair}'{nearest(key, names) if names else '; this captioner has no options'}"
             )
         try:
-            options[key] = parse(parse_value(value))
+            options[key] = parse(unquoted(value))
         except ValueError:
             raise UsageError(f"{name}: {key} must be a number; got '{value}'") from None
     if (detail := options.pop("detail", None)) is not None:
@@ -54,13 +56,3 @@ def prompt_of_detail(levels: Levels, detail: float, name: str) -> str:
             f"objective.detail ({page_url('concepts/truth.md')})"
         )
     return min(levels, key=lambda level: abs(level[0] - detail))[1]
-
-
-def parse_value(written: str) -> str:
-    """Decodes a value that `quoted` encoded."""
-    return written.replace("%26", "&").replace("%25", "%")
-
-
-def quoted(value: str) -> str:
-    """Encodes the value of an option for use in a captioner's name."""
-    return value.replace("%", "%25").replace("&", "%26")

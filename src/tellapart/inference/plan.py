@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
-from tellapart.boost.spec_settings import without_setting
-from tellapart.captioners.name_options import quoted
 from tellapart.errors import UsageError
 from tellapart.inference.caption_by_server import MAX_STRUCTURED_TOKENS, MAX_TOKENS
 from tellapart.inference.decoding_options import caption_decoding
@@ -15,6 +13,7 @@ from tellapart.inference.options import CaptionOptions, refuse
 from tellapart.inference.prompts import has_fields
 from tellapart.inference.structured import AnswerSchema
 from tellapart.models.decoding import DEFAULT, Decoding
+from tellapart.models.encoded_options import quoted, without_option
 from tellapart.models.names import is_server
 from tellapart.models.saved_options import default_decoding
 from tellapart.utils.urls import is_url
@@ -49,7 +48,7 @@ class CaptionPlan:
 def plan_captions(model: str, options: CaptionOptions) -> CaptionPlan:
     """Resolves the options for a model. Raises `UsageError` if an option would have no effect."""
     served = is_server(model)
-    model, own = without_setting(model, "ledger" if served else "features")
+    model, own = without_option(model, "ledger" if served else "features")
     template = options.prompt if options.prompt is not None and not served and has_fields(options.prompt) else None
     if template is None:
         refuse({"--fields": None if served else options.fields}, "requires a --prompt with fields, such as {tags}")

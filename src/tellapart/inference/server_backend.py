@@ -6,9 +6,10 @@ from tellapart.boost.backends import open_backend
 from tellapart.boost.batch_backend import BatchBackend
 from tellapart.boost.batch_servers import ANTHROPIC_URL
 from tellapart.boost.server_model import SETTINGS
-from tellapart.boost.spec_settings import spec_settings, without_setting
+from tellapart.boost.spec_settings import spec_settings
 from tellapart.boost.types import Backend
 from tellapart.errors import UsageError
+from tellapart.models.encoded_options import without_option
 
 PROMPT = "Describe the image in one sentence."
 
@@ -20,8 +21,8 @@ def open_server(name: str) -> tuple[Backend, str]:
     """
     body = name.partition("?")[0]
     spec_settings(name, body, (*SETTINGS, "prompt", "batch"))  # rejects unknown settings
-    spec, prompt = without_setting(name, "prompt")
-    spec, batch = without_setting(spec, "batch")
+    spec, prompt = without_option(name, "prompt")
+    spec, batch = without_option(spec, "batch")
     model = body.partition("@")[0]
     if prompt is not None and not prompt.strip():
         raise UsageError(f"{model}: the prompt is empty; remove prompt= to use the default, '{PROMPT}'")
