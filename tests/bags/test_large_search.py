@@ -78,6 +78,16 @@ def test_one_cluster_is_the_exact_search(
         assert ours.similarity_M == pytest.approx([bag.similarity for bag in bags], abs=1e-6)
 
 
+def test_a_bag_may_consist_of_pictures_with_too_few_neighbours(tmp_path: Path) -> None:
+    """The last two are near-copies, so that only the first picture has two neighbours below the limit."""
+    features_ND = np.array([[1, 0, 0], [0.6, 0.8, 0], [0.6, 0.8, 0.001]], np.float32)
+    (tmp_path / "features").mkdir()
+    np.save(tmp_path / "features" / "a.npy", features_ND)
+    search = search_in(tmp_path / "features", tmp_path / "work", 1, k=2, max_cosine=0.8)
+    (bag,) = curate_bags(mine_bags(features_ND, 3, max_cosine=0.8))
+    assert curate(search, 3).rows_MS.tolist() == [list(bag.rows)]
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("nearest", [2, 3])
 def test_neighbours_are_the_nearest_that_share_a_cluster(

@@ -27,7 +27,8 @@ class CuratedBags:
 def curate(search: LargeSearch, size: int) -> CuratedBags:
     """Selects disjoint bags, most similar first (paper 2, algorithms 1 and 2).
 
-    A bag consists of a picture and its nearest neighbours.
+    A bag consists of a picture and its nearest neighbours. Similarities are rounded to seven digits, because their
+    cosines are float32; ties keep the order of rows.
     """
     n = len(search.features)
     similarity_N = np.empty(n, np.float32)
@@ -38,7 +39,7 @@ def curate(search: LargeSearch, size: int) -> CuratedBags:
     order_N = np.argsort(-np.round(similarity_N, 7), kind="stable")
     order_N = order_N[: np.count_nonzero(similarity_N > -np.inf)]
     free_N = np.ones(n, bool)
-    rows_MS, count = np.empty((len(order_N) // size, size), np.int64), 0
+    rows_MS, count = np.empty((n // size, size), np.int64), 0  # bags are disjoint
     for row_B in blocks_of(order_N, PICTURES_PER_BLOCK):
         row_B = row_B[free_N[row_B]]
         if not len(row_B):

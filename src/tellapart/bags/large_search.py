@@ -1,4 +1,5 @@
-"""Mines bags from any number of features on disk, by k-means, exact search within clusters, and refinement.
+"""Finds the nearest neighbours of any number of pictures, from features on disk, by k-means, exact search within
+clusters, and refinement.
 
 Two pictures are compared if they share one of their nearest clusters, so that pictures near the border of a cluster are
 compared with pictures on the other side. NN-descent (`bags.refinement`) finds most of the neighbours that this misses.
@@ -19,10 +20,10 @@ Each task writes a file in the work folder atomically; existing files are not co
     refined/S.npy     file S: the nearest neighbours of each of its pictures after the last round
 
 A member is a row in one of its clusters, with the number row × clusters per row + rank of the cluster. The last three
-exist only if there are several clusters; with one cluster, the search is exact. After the last task, the bags of each
-size are curated. A setting bounds the memory, regardless of the number of pictures. In addition, tasks that assign or
-join the rows of a file need, per row, 400 bytes plus 12 bytes per neighbour; curating bags needs 36 bytes per picture,
-including ids, and 10 bytes for each additional size.
+exist only if the search is refined (`LargeSearch.refines`); with one cluster, the search is exact. A setting bounds the
+memory, regardless of the number of pictures. In addition, tasks that assign or join the rows of a file need, per row,
+400 bytes plus 12 bytes per neighbour; curating bags (`bags.curation`) needs 36 bytes per picture, including ids, and 10
+bytes for each additional size.
 """
 
 from __future__ import annotations
