@@ -100,6 +100,11 @@ def test_beam_search_by_steps_finds_what_trying_everything_finds(name: str) -> N
     assert by_sum, "the test needs a picture whose likeliest caption has not the likeliest words"
 
 
+def test_a_folder_to_save_to_may_be_a_string(name: str, tmp_path: Path) -> None:
+    load_captioner(name).save(str(tmp_path / "saved"))
+    assert type(load_captioner(str(tmp_path / "saved"))).__name__ == "MyCaptioner"
+
+
 def test_greedy_and_samples_by_steps(name: str) -> None:
     captioner = made(name)
     visual = torch.randn(3, 4, 16, generator=torch.Generator().manual_seed(1))

@@ -37,7 +37,8 @@ def load_custom(path: str, options: dict[str, Any], folder: str | None = None) -
     save = captioner.save
 
     @functools.wraps(save)
-    def save_and_remember(folder: Path) -> None:
+    def save_and_remember(folder: str | Path) -> None:
+        folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         save(folder)
         if not (folder / "config.json").is_file():
@@ -45,5 +46,5 @@ def load_custom(path: str, options: dict[str, Any], folder: str | None = None) -
         SavedOptions(made_by=path, decoding=captioner.decoding).write(folder)
         write_sums(folder)
 
-    captioner.save = save_and_remember  # type: ignore[method-assign, assignment]
+    captioner.save = save_and_remember  # type: ignore[method-assign]
     return captioner
