@@ -123,6 +123,19 @@ def test_an_interrupted_command_waits_for_the_batch_that_it_sent(
     assert json.loads((folder / "c.batches.json").read_text()) == {}
 
 
+@pytest.mark.parametrize("kind", ["openai", "anthropic"])
+def test_a_batch_that_the_server_may_have_created_is_not_created_again(
+    kind: str, cli: Cli, server: BatchServer, folder: Path
+) -> None:
+    server.fails = [504]
+    done = caption(cli, server, folder, kind)
+    assert done.status == 1 and "server error (504: overloaded); the answers so far are kept; run the same" in done.err
+    assert len(server.requests) == 1 and not server.batches
+    server.fails = [429, 503]
+    assert caption(cli, server, folder, kind).status == 0
+    assert len(server.batches) == 1
+
+
 def test_several_samples_are_the_choices_of_one_request(cli: Cli, server: BatchServer, folder: Path) -> None:
     server.says = lambda key, body: [f"A dog, number {n}." for n in range(body.get("n", 1))]
     done = caption(cli, server, folder, "openai", "--samples", 3)

@@ -29,6 +29,7 @@ with suppress(ImportError):  # `BatchServer` reports that the extra "boost" is n
     import httpx2
 
 RETRY_SECONDS = (1.0, 3.0, 10.0, 30.0, 60.0)
+NOT_PROCESSED = frozenset({408, 409, 425, 429, 503, 529})  # statuses of requests that the server did not process
 TIMEOUT = 600.0  # in seconds; long enough to upload 190 MB over a slow connection
 HALF = 0.5  # price of a batched request relative to a single request, at both companies
 OPENAI_URL = "https://api.openai.com/v1"
@@ -49,7 +50,9 @@ class BatchState:
 
 
 class BatchServer(ABC):
-    """A provider's batch endpoint. Retries requests after network failures and after the statuses 429 and 5xx."""
+    """A provider's batch endpoint. Retries requests after network failures and temporary errors. A POST is retried only
+    if the server cannot have processed it.
+    """
 
     most_choices = 1
 
@@ -85,19 +88,20 @@ class BatchServer(ABC):
         attempt.
         """
         for wait in (*RETRY_SECONDS, None):
+            processed = True  # if a POST was processed, a second one could create, and charge for, a second batch
             try:
                 response = self._client.request(method, path, **content())
                 if response.is_success:
                     return response.json()
+                processed = response.status_code not in NOT_PROCESSED
                 error = self._error(response)
             except httpx2.TransportError as broken:
-                # If the first POST reached the server, a second POST could create, and charge for, a second batch.
-                again = method == "GET" or isinstance(broken, httpx2.ConnectError | httpx2.ConnectTimeout)
+                processed = not isinstance(broken, httpx2.ConnectError | httpx2.ConnectTimeout)
                 words = str(broken) or type(broken).__name__
-                error = BackendError(f"the server is unreachable or closed the connection ({words})", retry=again)
+                error = BackendError(f"the server is unreachable or closed the connection ({words})", retry=True)
             except ValueError:
                 error = BackendError("the reply is not valid JSON")
-            if not error.retry or wait is None:
+            if not error.retry or wait is None or (method == "POST" and processed):
                 break
             time.sleep(max(wait, error.after or 0.0))
         raise self._failed(error)
