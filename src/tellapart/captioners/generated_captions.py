@@ -37,6 +37,7 @@ def generate_captions(
         raise ValueError("a scorer selects among these captions; call inference.best_of.chosen_captions")
     batch_size = max(1, min(batch_size, SAMPLES_AT_ONCE // decoding.drawn.samples))
     texts: list[str] = []
+    captioner.cut = set()
     with in_mode(captioner.model, False), without_gaps(captioner):
         for start in range(0, len(visual), batch_size):
             block = captioner.inputs(torch.as_tensor(visual[start : start + batch_size]))
@@ -45,7 +46,7 @@ def generate_captions(
             least = decoding.confidence
             written = confident_texts(captioner, block, rollout, least) if least else rollout.texts
             stopped = captioner.stopped(rollout).tolist()
-            captioner.cut = {" ".join(text.split()) for text, ends in zip(written, stopped, strict=True) if not ends}
+            captioner.cut |= {" ".join(text.split()) for text, ends in zip(written, stopped, strict=True) if not ends}
             consents = decoding.kind == "consensus"
             texts += map(consensus, blocks_of(written, decoding.candidates)) if consents else written
     return texts
