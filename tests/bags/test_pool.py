@@ -12,7 +12,7 @@ from PIL import Image
 
 from tellapart.bags.hard_pool import nearest_to_targets
 from tellapart.data import open_data
-from tellapart.evaluation.file_sets import read_candidates
+from tellapart.evaluation.candidate_inputs import read_candidates
 
 
 def unit(rng: np.random.Generator, count: int) -> np.ndarray:
@@ -58,7 +58,7 @@ def test_a_pool_from_the_command_line_is_a_list_of_distractors(cli: Cli, tiny_sc
     rows = [json.loads(line) for line in list_.read_text().splitlines()]
     assert all(row["near"].startswith("test") and -1 <= row["cosine"] <= 1 for row in rows)
     ids = [item.id for item in open_data(str(tmp_path / "test"))]
-    given = read_candidates([], str(list_), ids, None, "scorer")
+    given = read_candidates([], str(list_), ids, None)
     assert [own.name for own in given.sets] == ["hard"] and len(given.sets[0].ids()) == 4 + told["pictures"]
     refused = cli("bags", "pool", tmp_path / "test", "--among", tmp_path / "test", "--scorer", tiny_scorer, "-o", list_)
     assert (
@@ -84,5 +84,5 @@ def test_a_pool_is_of_other_pictures_not_of_other_names(cli: Cli, tiny_scorer: P
     assert {Path(row["image"]).parent.name for row in rows} == {"other"}
     items = list(open_data(str(tmp_path / "test")))
     for distractors in (str(list_), str(tmp_path / "other")):
-        given = read_candidates([], distractors, [item.id for item in items], items, "scorer")
+        given = read_candidates([], distractors, [item.id for item in items], items)
         assert len(given.sets[0].ids()) == 10, distractors

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tellapart.evaluation.file_sets import CandidateInputs
+from tellapart.evaluation.candidate_inputs import CandidateInputs
 from tellapart.evaluation.judges.caption_qa import ChoiceQuestion
 from tellapart.evaluation.judges.judge import Judge
 from tellapart.evaluation.options import EvalSettings
@@ -33,7 +33,7 @@ class EvalInputs(EvalSettings):
         look-alike sets that ``scorer`` mined.
     language_model: the model for perplexity.
     text_encoder: the model for BERTScore.
-    candidates: candidate sets from files (`tellapart.evaluation.file_sets`).
+    candidates: candidate sets from files (`tellapart.evaluation.candidate_inputs`).
     synonyms: object synonyms for CHAIR and facts.
     instances: each picture's objects in COCO's instances, for CHAIR.
     questions: CaptionQA's questions by id.

@@ -11,8 +11,8 @@ import torch
 
 from tellapart.data import Skipped
 from tellapart.errors import UsageError
+from tellapart.evaluation.candidate_inputs import CandidateInputs
 from tellapart.evaluation.eval_inputs import EvalInputs
-from tellapart.evaluation.file_sets import HARD, CandidateInputs
 from tellapart.evaluation.language_model import load_language_model
 from tellapart.evaluation.options import EvalOptions
 from tellapart.evaluation.sentence_encoder import load_sentence_encoder
@@ -49,23 +49,11 @@ def load_scorers(
 
 
 def readable_candidates(inputs: EvalInputs, items: Sequence[Item], scorer: Scorer, notes: list[str]) -> CandidateInputs:
-    """Returns the candidates after dropping pictures that cannot be read. Adds a note for each affected set to
-    ``notes``.
-
-    From a hard pool, only the unreadable pictures are removed; any other set that contains such a picture is dropped.
-    ``items``: the captioned items that can be read.
-    """
+    """Returns the candidates without pictures that cannot be read. ``items``: the captioned items that can be read."""
     given = inputs.candidates
     others = FeatureStore().readable(given.items, scorer.encoder) if given.items else []
     lost = {item.id for item in (*(inputs.items or ()), *given.items)} - {item.id for item in (*items, *others)}
-    sets = []
-    for own in given.sets:
-        if unread := sorted(lost.intersection(own.ids())):
-            own = own.without(lost)
-            left = f"{len(own.ids()):,} pictures" if own.name == HARD else f"{len(own.sets):,} sets"
-            notes.append(f"{own.name}: {len(unread):,} pictures cannot be read, such as '{unread[0]}'; {left} remain")
-        sets.append(own)
-    return replace(given, sets=sets, items=others)
+    return given.without(lost, notes)
 
 
 def load_models(options: EvalOptions, inputs: EvalInputs, notes: list[str]) -> tuple[EvalInputs, dict[str, str]]:

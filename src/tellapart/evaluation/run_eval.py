@@ -7,12 +7,12 @@ from dataclasses import replace
 from tellapart.data import Dataset, open_data
 from tellapart.data.caption_files import read_caption_file
 from tellapart.errors import UsageError
+from tellapart.evaluation.candidate_inputs import read_bag_sets, read_candidates
 from tellapart.evaluation.chosen_metrics import ALL, choose, needs_of
 from tellapart.evaluation.claim_confidences import read_confidences
 from tellapart.evaluation.eval_inputs import EvalInputs
 from tellapart.evaluation.evaluate import evaluate
 from tellapart.evaluation.facts.object_inputs import read_object_inputs
-from tellapart.evaluation.file_sets import read_bag_sets, read_candidates
 from tellapart.evaluation.judges.caption_qa import read_choice_questions
 from tellapart.evaluation.matching import match_files, name_systems, read_references, with_ids, with_references
 from tellapart.evaluation.options import EvalOptions
@@ -30,6 +30,8 @@ def check_options(options: EvalOptions) -> None:
         check_words(len(options.captions or ()) + (options.human is not None))
     if options.eval_scorers and scorer is None:
         raise UsageError("--eval-scorer adds a second scorer; also pass --scorer MODEL")
+    if scorer is None and (options.bags or options.distractors is not None):
+        raise UsageError("--bags and --distractors require a scorer; add --scorer MODEL")
     on_request = {
         "synonyms": (options.synonyms, "chair_i,chair_s"),
         "--llm-judge": (options.llm_judge, "clair"),
@@ -73,7 +75,7 @@ def read_files(options: EvalOptions) -> tuple[dict[str, dict[str, list[str]]], E
     if dataset is not None and not systems:  # only human references are scored
         ids = [item.id for item in dataset if (references or {}).get(item.id) or item.references]
     items = with_ids(dataset, ids)
-    candidates = read_candidates(sets, options.distractors, ids, dataset, options.scorer)
+    candidates = read_candidates(sets, options.distractors, ids, dataset)
     questions, question_notes = read_choice_questions(options.questions, ids, items)
     queries, query_notes = read_queries(options.queries, ids, items)
     inputs = EvalInputs(

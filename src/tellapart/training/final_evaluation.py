@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from tellapart.errors import UsageError
+from tellapart.evaluation.candidate_inputs import CandidateInputs
 from tellapart.evaluation.evaluate import evaluate
-from tellapart.evaluation.file_sets import CandidateInputs
 from tellapart.evaluation.gallery import gallery, save_pictures
 from tellapart.evaluation.language_model import load_language_model
 from tellapart.evaluation.matching import match_files, read_references

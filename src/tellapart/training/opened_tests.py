@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tellapart.data import Dataset, open_data
 from tellapart.errors import UsageError
-from tellapart.evaluation.file_sets import CandidateInputs, read_bag_sets, read_candidates
+from tellapart.evaluation.candidate_inputs import CandidateInputs, read_bag_sets, read_candidates
 from tellapart.models.decoding import Decoding
 from tellapart.recipe.schema import TestSet
 from tellapart.training.build import TrainingSetup, readable
@@ -67,7 +67,7 @@ def candidates_of(test: OpenedTest) -> CandidateInputs:
     ids = [item.id for item in test.items]
     sets, notes = read_bag_sets([Path(path) for path in test.on.bags], test.dataset)
     try:
-        inputs = read_candidates(sets, test.on.distractors, ids, test.dataset, "the recipe's")
+        inputs = read_candidates(sets, test.on.distractors, ids, test.dataset)
     except UsageError as error:
         raise UsageError(f"{test.key}: {error}") from None
     return replace(inputs, notes=[*notes, *inputs.notes])
