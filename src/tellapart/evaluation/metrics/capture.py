@@ -11,7 +11,7 @@ import numpy as np
 from tellapart.evaluation.context import EvalContext
 from tellapart.evaluation.facts.unmatched_claims import unmatched_claims
 from tellapart.evaluation.facts.verdict import Verdict, rates
-from tellapart.evaluation.metrics.facts import by_references, extractor, fact_metric
+from tellapart.evaluation.metrics.fact_metric import by_references, extractor, fact_metric
 from tellapart.metrics.corpus_scores import Measurement
 from tellapart.metrics.slots import CaptionSlot
 from tellapart.utils.progress import track

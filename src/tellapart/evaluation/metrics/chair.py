@@ -10,7 +10,7 @@ from tellapart.evaluation.context import EvalContext
 from tellapart.evaluation.facts.chair import Chair
 from tellapart.evaluation.facts.coco_instances import names_in
 from tellapart.evaluation.facts.verdict import Verdict, rate_statistic, rates
-from tellapart.evaluation.metrics.facts import each_verdict, fact_metric, rate
+from tellapart.evaluation.metrics.fact_metric import each_verdict, fact_metric, rate
 from tellapart.metrics.corpus_scores import Measurement
 from tellapart.metrics.registry import on_request
 from tellapart.metrics.slots import CaptionSlot
@@ -65,10 +65,13 @@ def hallucinates(context: EvalContext, slot: CaptionSlot) -> Measurement:
     return Measurement(np.array([100.0 * (v.correct < v.claims) for v in by_objects(context, slot)]))
 
 
-chair_metric(
+@chair_metric(
     "chair_coverage",
     signature=lambda context: f"named/there,sums|{_objects(context)}",
     label="coverage",
     help="% of the references' (and instances') objects that captions mention",
     aliases=("coverage", "cover"),
-)(partial(rate, by_objects, 1))
+)
+def chair_coverage(context: EvalContext, slot: CaptionSlot) -> Measurement:
+    """Computes the percentage of the references' objects that captions mention, from counts summed over captions."""
+    return rate(by_objects, 1, context, slot)
