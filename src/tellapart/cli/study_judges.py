@@ -12,7 +12,7 @@ from tellapart.cli.output import show
 from tellapart.errors import UsageError
 from tellapart.evaluation.human_judgements.agreement_in_file import agreement_with_people
 from tellapart.evaluation.judge_inputs import JudgeInputs
-from tellapart.evaluation.judges.arena import run_arena
+from tellapart.evaluation.judges.arena_of_files import arena_of_files
 from tellapart.utils.messages import say
 
 
@@ -87,7 +87,7 @@ def arena(
     opened = judge.open()
     if opened is None:
         raise UsageError("an arena requires a judge; add --llm-judge openai:MODEL@http://127.0.0.1:8000/v1")
-    found = run_arena(captions, data, opened, resamples=resamples, seed=seed, allow_missing=allow_missing)
+    found = arena_of_files(captions, data, opened, resamples=resamples, seed=seed, allow_missing=allow_missing)
     show(found.to_json(), found.table, as_json)
     for note in found.notes:
         say(f"note: {note}")

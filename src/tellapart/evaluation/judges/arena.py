@@ -10,19 +10,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from itertools import permutations
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import rich
 import rich.table
 
-from tellapart.data import open_data
-from tellapart.data.caption_files import read_caption_file
 from tellapart.errors import UsageError
 from tellapart.evaluation.judges.answers import letter_in
 from tellapart.evaluation.judges.judge import Judge, Question
-from tellapart.evaluation.matching import match_files, name_systems, with_ids
 from tellapart.metrics.draws import bootstrap_weights
 from tellapart.types import Picture
 from tellapart.utils.tables import table_of
@@ -145,28 +141,3 @@ def bradley_terry(score_SS: np.ndarray) -> np.ndarray:
     log_S: np.ndarray = np.log(strength_S)
     elo_S: np.ndarray = MEAN + ELO * (log_S - log_S.mean())
     return elo_S
-
-
-# ``tellapart study arena``: compares caption files.
-
-
-def run_arena(
-    captions: Sequence[Path],
-    data: str,
-    judge: Judge,
-    *,
-    resamples: int = 1000,
-    seed: int = 0,
-    allow_missing: bool = False,
-) -> ArenaResult:
-    """Runs the arena on the first caption that each file gives for a picture. Raises `UsageError`."""
-    systems = {name: read_caption_file(path) for name, path in name_systems(captions).items()}
-    dataset = open_data(data)
-    kept, _, notes = match_files(systems, None, dataset, allow_missing, 0.5)
-    items = with_ids(dataset, list(next(iter(kept.values()))))
-    assert items is not None
-    ids = [item.id for item in items]
-    texts = {name: [own[id_][0] for id_ in ids] for name, own in kept.items()}
-    found = arena(judge, texts, ids, [item.picture for item in items], resamples=resamples, seed=seed)
-    found.notes = notes + found.notes
-    return found
