@@ -18,8 +18,9 @@ from tellapart.evaluation.evaluate import evaluate
 from tellapart.evaluation.facts import FINE_KINDS
 from tellapart.evaluation.facts.by_references import verify_references
 from tellapart.evaluation.facts.by_scorer import verify_scorer, whole_sentences
-from tellapart.evaluation.facts.chair import Chair, read_synonyms
+from tellapart.evaluation.facts.chair import Chair
 from tellapart.evaluation.facts.coco_instances import read_instances
+from tellapart.evaluation.facts.object_inputs import read_synonyms
 from tellapart.evaluation.facts.unmatched_claims import unmatched_claims
 from tellapart.evaluation.facts.verdict import Verdict, rate_statistic, rates
 from tellapart.evaluation.human_judgements.agreement import spearman

@@ -213,7 +213,7 @@ def test_names_that_are_no_local_model_stand_for_themselves() -> None:
 
 def test_large_weights_are_hashed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tellapart.features.store.SMALL_FILE_BYTES", 10)
-    monkeypatch.setattr("tellapart.features.filling.SETTLED_NS", 0)
+    monkeypatch.setattr("tellapart.features.file_signatures.SETTLED_NS", 0)
     file, read = tmp_path / "model.safetensors", []
     file.write_bytes(b"w" * 100)
     whole = fingerprint.FeatureStore.digest

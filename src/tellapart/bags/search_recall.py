@@ -8,8 +8,7 @@ import numpy as np
 
 from tellapart.bags.large_search import PICTURES_PER_BLOCK, LargeSearch, nearest_pairs
 from tellapart.bags.row_files import NO_PAIR, NOT_FOUND
-from tellapart.features.approximate import share_found
-from tellapart.features.nearest import Exclusions, Vectors, nearest_among
+from tellapart.features.nearest import Exclusions, Vectors, nearest_among, share_found
 from tellapart.utils.progress import Progress
 
 

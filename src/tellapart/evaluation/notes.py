@@ -7,6 +7,7 @@ from collections.abc import Container, Iterator, Sequence
 from tellapart.check.pairing import measure_fit
 from tellapart.evaluation.context import UNSTATED, EvalContext
 from tellapart.evaluation.judges.judge import Judge
+from tellapart.evaluation.search_queries import plain_words
 from tellapart.metrics.results import Results
 from tellapart.metrics.slots import CHANCE, HUMAN
 
@@ -26,11 +27,6 @@ def notes_on(results: Results, chosen: Container[str], contexts: Sequence[EvalCo
         *(note for where in contexts if (note := where.long_note())),
         *_on_cut_texts(context),
     ]
-
-
-def plain_words(text: str) -> str:
-    """Returns a text in lower case with single spaces, to compare texts."""
-    return " ".join(text.lower().split())
 
 
 def _on_pairing(results: Results) -> Iterator[str]:

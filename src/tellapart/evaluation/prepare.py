@@ -12,8 +12,8 @@ from tellapart.errors import UsageError
 from tellapart.evaluation.context import EvalContext
 from tellapart.evaluation.eval_inputs import EvalInputs
 from tellapart.evaluation.facts.coco_instances import names_in
-from tellapart.evaluation.notes import plain_words
 from tellapart.evaluation.retrieval import check_features
+from tellapart.evaluation.search_queries import plain_words
 from tellapart.metrics.slots import CHANCE, HUMAN, caption_lists, human_slots, system_slots
 from tellapart.types import Item
 from tellapart.utils.listed_names import preview_ids

@@ -37,3 +37,8 @@ def read_queries(
             "or the picture has no caption"
         )
     return found, notes
+
+
+def plain_words(text: str) -> str:
+    """Returns a text in lower case with single spaces, to compare texts."""
+    return " ".join(text.lower().split())

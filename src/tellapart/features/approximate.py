@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tellapart.errors import MissingExtra
-from tellapart.features.nearest import ROUNDING, Exclusions, Neighbours, Vectors, nearest_among
+from tellapart.features.nearest import ROUNDING, Exclusions, Neighbours, Vectors, nearest_among, share_found
 from tellapart.utils.blocks import blocks_of
 from tellapart.utils.messages import say
 from tellapart.utils.progress import Progress
@@ -163,11 +163,3 @@ def _filter_candidates(
     missing = ((0, 0), (0, k - value_QK.shape[1]))
     value_QK, rows_QK = np.pad(value_QK, missing, constant_values=-np.inf), np.pad(rows_QK, missing, constant_values=-1)
     return np.where(value_QK > -np.inf, rows_QK, -1), value_QK
-
-
-def share_found(exact_QK: np.ndarray, found_QK: np.ndarray) -> float:
-    """Computes the fraction of the exact neighbours that were found. Ignores the padding (−1)."""
-    shared = sum(
-        len(np.intersect1d(exact_K[exact_K >= 0], found_K)) for exact_K, found_K in zip(exact_QK, found_QK, strict=True)
-    )
-    return shared / max(1, int((exact_QK >= 0).sum()))

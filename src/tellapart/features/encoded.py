@@ -13,7 +13,8 @@ import numpy as np
 
 from tellapart.data.pictures import StoredPicture
 from tellapart.errors import PictureError, UsageError
-from tellapart.features.filling import file_identity, fill
+from tellapart.features.file_signatures import file_identity
+from tellapart.features.filling import fill
 from tellapart.features.row_makers import encoder_rows
 from tellapart.features.rows import RowStore
 from tellapart.types import Encoder, Item

@@ -7,7 +7,6 @@ If two processes encode the same pictures concurrently, both do the work, and th
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 import time
 from collections.abc import Sequence
@@ -17,9 +16,10 @@ import numpy as np
 
 from tellapart.data.pictures import StoredPicture
 from tellapart.errors import PictureError, TellapartError
-from tellapart.features.packed_rows import row_bytes, smallest_dtype
+from tellapart.features.file_signatures import Signature, file_identity, settled
+from tellapart.features.packed_rows import dtype_name, row_bytes, smallest_dtype
 from tellapart.features.row_makers import RowMaker
-from tellapart.features.rows import RowStore, Signature, dtype_name
+from tellapart.features.rows import RowStore
 from tellapart.types import Item
 from tellapart.utils.blocks import blocks_of
 from tellapart.utils.messages import detail, say
@@ -27,8 +27,6 @@ from tellapart.utils.progress import Progress
 
 BATCH_SIZE = 64
 WINDOW = 512  # number of items whose keys are looked up at once
-# A file modified more recently than this may change again within the clock's resolution, and so seem unchanged.
-SETTLED_NS = 2_000_000_000
 # Rows are flushed together, because a flush takes as long as encoding several pictures. A process that is killed loses
 # at most this much work.
 APPEND_SECONDS = 2.0
@@ -54,18 +52,6 @@ def fill(
         if error is not None:
             errors.append((item, error))
     return keys, errors
-
-
-def file_identity(picture: StoredPicture) -> tuple[str, Signature]:
-    """Returns the address of a picture as valid text, which SQLite requires, and its signature. Raises
-    `PictureError`.
-    """
-    return os.fsencode(picture.address()).decode("utf-8", "backslashreplace"), picture.signature()
-
-
-def settled(signature: Signature) -> bool:
-    """Returns whether a file that was read now is old enough for changes to show in its signature."""
-    return time.time_ns() - signature[1] > SETTLED_NS
 
 
 class _Filling:

@@ -43,6 +43,14 @@ class Neighbours:
     recall: float | None = None
 
 
+def share_found(exact_QK: np.ndarray, found_QK: np.ndarray) -> float:
+    """Computes the fraction of the exact neighbours that were found. Ignores the padding (−1)."""
+    shared = sum(
+        len(np.intersect1d(exact_K[exact_K >= 0], found_K)) for exact_K, found_K in zip(exact_QK, found_QK, strict=True)
+    )
+    return shared / max(1, int((exact_QK >= 0).sum()))
+
+
 @dataclass(frozen=True)
 class Vectors:
     """Features N×D, their norms, and the features scaled to norm 1."""

@@ -14,6 +14,11 @@ def row_bytes(dtype: str, shape: Sequence[int]) -> int:
     return int(np.prod(shape, dtype=np.int64)) * (2 if dtype == BF16 else np.dtype(dtype).itemsize)
 
 
+def dtype_name(dtype: str) -> str:
+    """Returns a readable name for a dtype on disk."""
+    return dtype if dtype == BF16 else np.dtype(dtype).name
+
+
 def pack(rows: np.ndarray, dtype: str) -> np.ndarray:
     """Converts rows to the format that is stored on disk."""
     rows = np.ascontiguousarray(rows)

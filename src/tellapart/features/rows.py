@@ -29,7 +29,8 @@ import numpy as np
 
 from tellapart.errors import TellapartError
 from tellapart.features.cache_errors import cache_errors
-from tellapart.features.packed_rows import BF16, pack, row_bytes, smallest_dtype, unpack
+from tellapart.features.file_signatures import Signature
+from tellapart.features.packed_rows import BF16, dtype_name, pack, row_bytes, smallest_dtype, unpack
 from tellapart.features.stored_rows import StoredRows
 
 SCHEMA_VERSION = 1
@@ -42,7 +43,6 @@ CREATE TABLE files (path TEXT PRIMARY KEY, size INTEGER NOT NULL, mtime_ns INTEG
   WITHOUT ROWID;
 """
 GIVEN = "IN (SELECT value FROM json_each(?))"  # SQL for "among the values in a JSON list"
-Signature = tuple[int, int]  # a file's size in bytes and modification time in ns
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ class RowStore:
             fresh = {key: place for place, key in enumerate(keys) if key not in known}
             new = packed[list(fresh.values())]
             self._make_room(index, table.file, new.nbytes)
-            write_rows(table.file, table.bytes, new)
+            _write_rows(table.file, table.bytes, new)
             numbered = [(name, key, table.count + n, zlib.crc32(new[n])) for n, key in enumerate(fresh)]
             index.executemany("INSERT INTO rows VALUES (?, ?, ?, ?)", numbered)
             index.execute("UPDATE tables SET count = count + ? WHERE name = ?", (len(fresh), name))
@@ -278,12 +278,7 @@ def _packed(rows: np.ndarray, table: Table, label: str) -> np.ndarray:
     return pack(rows, table.dtype)
 
 
-def dtype_name(dtype: str) -> str:
-    """Returns a readable name for a dtype on disk."""
-    return dtype if dtype == BF16 else np.dtype(dtype).name
-
-
-def write_rows(file: Path, place: int, rows: np.ndarray) -> None:
+def _write_rows(file: Path, place: int, rows: np.ndarray) -> None:
     """Writes rows to a file at byte offset ``place`` and flushes them. If the disk is full, undoes a partial write."""
     file.touch(0o644)
     with file.open("r+b", buffering=0) as handle:

@@ -25,7 +25,8 @@ import numpy as np
 from tellapart.data import Skipped
 from tellapart.data.pictures import FilePicture, is_clip
 from tellapart.errors import PictureError, TellapartError, UsageError
-from tellapart.features.filling import BATCH_SIZE, file_identity, fill, settled
+from tellapart.features.file_signatures import file_identity, settled
+from tellapart.features.filling import BATCH_SIZE, fill
 from tellapart.features.row_makers import RowMaker, encoder_rows, head_rows
 from tellapart.features.rows import RowStore, TableUse
 from tellapart.features.stored_rows import StoredRows
@@ -62,7 +63,7 @@ class FeatureStore:
         return self._array(items, encoder_rows(encoder), batch_size, progress)
 
     def rows(self, items: Sequence[Item], maker: RowMaker, *, progress: bool = True) -> StoredRows:
-        """Returns rows computed by ``maker``, such as `training.pixels.TrainingPixels`. Otherwise like `features`."""
+        """Returns rows computed by ``maker`` (see `training.pixels.TrainingPixels`). Otherwise like `features`."""
         return self._array(items, maker, BATCH_SIZE, progress)
 
     def readable(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
@@ -14,7 +13,6 @@ from tellapart.data.decode import open_image, to_rgb
 from tellapart.data.pictures import FilePicture
 from tellapart.errors import PictureError
 from tellapart.types import Picture
-from tellapart.utils.listed_names import few
 
 # Pictures whose sides have at most this many pixels are stored as PNG and scaled without smoothing. Larger ones become
 # JPEG.
@@ -103,9 +101,3 @@ def _sprite(symbol: str, image: Image.Image, side: int) -> PageSprite:
     kind = "png" if crisp else "jpeg"
     uri = f"data:image/{kind};base64,{base64.b64encode(stream.getvalue()).decode('ascii')}"
     return PageSprite(symbol, uri, *image.size, crisp)
-
-
-def unreadable_line(names: Iterable[str]) -> str:
-    """Returns the page's note about unreadable pictures, which names the first few."""
-    names = list(names)
-    return f"{len(names)} picture(s) in the gallery cannot be read and are left blank: {few(names)}."

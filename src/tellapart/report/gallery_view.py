@@ -10,9 +10,10 @@ from pathlib import Path
 
 from tellapart.errors import PictureError
 from tellapart.metrics.results import Results
-from tellapart.report.album import Album, unreadable_line
+from tellapart.report.album import Album
 from tellapart.report.gallery import Gallery, LookalikeSet
 from tellapart.report.verdict import YARDSTICKS, compare
+from tellapart.utils.listed_names import few
 
 # Maximum number of sets on a page. Nobody looks through more, and they would slow the page down.
 MOST_SETS = 60
@@ -125,7 +126,7 @@ def view_gallery(
         except (KeyError, PictureError):
             failed.append(id)
     if failed:
-        gaps.append(unreadable_line(failed))
+        gaps.append(f"{len(failed)} picture(s) in the gallery cannot be read and are left blank: {few(failed)}.")
     described = {one.target: one.references[0] for one in gallery.sets if one.references}
     names = (name for one in gallery.sets for name in one.systems)
     return GalleryView(shown, len(gallery.sets), _pair(results, names), symbols, described)

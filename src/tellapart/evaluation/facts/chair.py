@@ -9,10 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
-from pathlib import Path
 
-from tellapart.errors import UsageError
-from tellapart.evaluation.digests import short_digest
 from tellapart.evaluation.facts.verdict import Verdict
 from tellapart.language.claim_tuples import Synonyms
 
@@ -48,19 +45,6 @@ _TWO_WORDS = [
 ]
 _ANIMALS = ["bird", "cat", "dog", "horse", "sheep", "cow", "elephant", "bear", "zebra", "giraffe", "animal", "cub"]
 _VEHICLES = ("jet", "train")
-
-
-def read_synonyms(path: Path) -> Synonyms:
-    """Reads a synonym file. Raises `UsageError` if the file cannot be read or a line has no object name."""
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"cannot read {path} ({error}); expected lines such as 'person, girl, boy'") from None
-    rows = [[cell.strip().lower() for cell in line.split(",")] for line in text.splitlines() if line.strip()]
-    if not rows or not all(row[0] for row in rows):
-        raise UsageError(f"{path}: expected one object per line: the name, then its synonyms, all separated by commas")
-    found = {word: row[0] for row in rows for word in row if word}  # the last line wins, as in the authors' code
-    return Synonyms(found, f"{path.name}@{short_digest(text.encode())}")
 
 
 ABSENT = "no such object in the references"
