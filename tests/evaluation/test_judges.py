@@ -280,6 +280,12 @@ def test_own_prompts_have_the_same_places(tmp_path: Path) -> None:
     (tmp_path / "clair.txt").write_text("Same? $candidate")
     with pytest.raises(UsageError, match=r"has the placeholders \$candidate; expected \$candidate, \$references"):
         read_prompt("clair", tmp_path)
+    (tmp_path / "clair.txt").write_text("Same? $candidate $references costs $5")
+    with pytest.raises(UsageError, match=r"clair.txt contains a \$ that begins no placeholder; write \$\$ for"):
+        read_prompt("clair", tmp_path)
+    (tmp_path / "clair.txt").write_bytes("Même ? $candidate $references".encode("latin-1"))
+    with pytest.raises(UsageError, match=r"clair.txt: not valid UTF-8"):
+        read_prompt("clair", tmp_path)
     (tmp_path / "clair.txt").write_text("Same? $candidate $references costs $$5")
     prompt = read_prompt("clair", tmp_path)
     assert prompt.fill({"candidate": "$references", "references": "r"}) == "Same? $references r costs $5"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from string import Template
 
+from tellapart.data.text_files import read_text
 from tellapart.errors import UsageError
 from tellapart.evaluation.digests import short_digest
 
@@ -46,13 +47,15 @@ class Prompt:
 
 def read_prompt(name: str, folder: Path | None = None) -> Prompt:
     """Reads ``NAME.txt`` from the folder if it exists there, otherwise from the package. Raises `UsageError` if
-    the placeholders differ from the package's prompt.
+    it cannot be read, or if its placeholders differ from those of the package's prompt.
     """
     ours = _OURS / f"{name}.txt"
     own = folder is not None and (folder / ours.name).is_file()
     path = folder / ours.name if folder is not None and own else ours
-    text = path.read_text(encoding="utf-8")
-    found, places = Template(text).get_identifiers(), Template(ours.read_text(encoding="utf-8")).get_identifiers()
+    text = read_text(path)
+    if not Template(text).is_valid():
+        raise UsageError(f"{path} contains a $ that begins no placeholder; write $$ for a dollar sign")
+    found, places = Template(text).get_identifiers(), Template(read_text(ours)).get_identifiers()
     if set(found) != set(places):
         listed = ", ".join(f"${place}" for place in sorted(found))
         raise UsageError(
