@@ -17,6 +17,7 @@ from tellapart.data.pictures import FilePicture
 from tellapart.errors import TellapartError, UsageError
 from tellapart.evaluation.context import EvalContext
 from tellapart.evaluation.eval_inputs import EvalInputs
+from tellapart.evaluation.facts import claim_extractor
 from tellapart.evaluation.judges.answers import json_in, letter_in, number_in
 from tellapart.evaluation.judges.arena import arena, bradley_terry
 from tellapart.evaluation.judges.caption_qa import read_choice_questions, read_questions
@@ -25,7 +26,9 @@ from tellapart.evaluation.judges.prompts import read_prompt
 from tellapart.evaluation.metrics.judge_ratings import clair, rating
 from tellapart.evaluation.metrics.judges_captionqa import CANNOT, captionqa
 from tellapart.evaluation.metrics.judges_facts import checklist_counts, dcscore_verdicts
+from tellapart.language.claim_tuples import Synonyms
 from tellapart.metrics.corpus_scores import Measurement
+from tellapart.metrics.registry import METRICS
 from tellapart.metrics.slots import CaptionSlot
 from tellapart.types import Item
 
@@ -180,6 +183,18 @@ def test_a_list_of_the_wrong_length_is_asked_for_again(tmp_path: Path) -> None:
         assert checklist_counts(*asked(judge, ["a dog"], [["a red dog"]])).tolist() == [[1, 1, 0]]
         assert np.isnan(checklist_counts(*asked(judge, ["a cat"], [["a red dog"]]))).all() and len(server.bodies) == 4
     assert judge.notes() == ["gpt-x abstained from 1 of 2 questions (checklist)"]
+
+
+def test_a_checklist_names_the_synonyms_and_the_tagger_that_determine_its_facts(tmp_path: Path) -> None:
+    pytest.importorskip("HanTa")
+    synonyms = Synonyms({"puppy": "dog"}, "own.txt@12345678")
+    with JudgeServer(by_words) as server:
+        plain, own = (
+            METRICS.find("checklist_coverage").variant(asked(judge_of(server, tmp_path), ["a dog"], **inputs)[0])
+            for inputs in ({}, {"synonyms": synonyms})
+        )
+    assert f"|extractor:{claim_extractor()}|synonyms:none|" in plain
+    assert own == plain.replace("synonyms:none", "synonyms:own.txt@12345678")
 
 
 def test_a_server_that_fails_is_no_abstention(tmp_path: Path) -> None:

@@ -12,13 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from importlib.metadata import version
 from typing import Any, TypeVar
 
 import numpy as np
 
 from tellapart.evaluation.context import UNSTATED, EvalContext
-from tellapart.evaluation.facts import check_tagger
+from tellapart.evaluation.facts import check_tagger, claim_extractor
 from tellapart.language.distinct_claims import Judged, confidences, judged_by_references
 from tellapart.metrics.corpus_scores import Measurement, Sums
 from tellapart.metrics.metric import CaptionSetMetric
@@ -130,7 +129,7 @@ class CalibrationMetric(CaptionSetMetric):
 
 def _signature(verifier: str, measure: str, context: EvalContext) -> str:
     bins = f"|bins:{BINS}" if measure == "ece" else ""
-    extractor = f"|extractor:rules-1,HanTa-{version('HanTa')}|synonyms:none" if verifier == "references" else ""
+    extractor = f"|extractor:{claim_extractor()}|synonyms:none" if verifier == "references" else ""
     stated = verifier == "references" and bool(context.inputs.confidences)
     q = "share-of-captions" * context.several + "+" * (context.several and stated) + "share-in-file" * stated
     return f"distinct-claims-of-a-picture|q:{q}{bins}{extractor}|verifier:{verifier}"

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from importlib.metadata import version
 
 import numpy as np
 
 from tellapart.evaluation.context import EvalContext
-from tellapart.evaluation.facts import check_tagger
+from tellapart.evaluation.facts import check_tagger, claim_extractor
 from tellapart.evaluation.facts.by_references import verify_references
 from tellapart.evaluation.facts.verdict import Verdict, rate_statistic, rates
 from tellapart.language.claim_tuples import CLAIM_KINDS
@@ -50,7 +49,7 @@ def rate(verify: Verify, which: int, context: EvalContext, slot: CaptionSlot) ->
 def extractor(context: EvalContext) -> str:
     """Identifies how claims are extracted, as part of a metric's signature."""
     named = f"|synonyms:{context.inputs.synonyms.name}" if context.inputs.synonyms else "|synonyms:none"
-    return f"claims:objects,attributes,relations|extractor:rules-1,HanTa-{version('HanTa')}{named}"
+    return f"claims:objects,attributes,relations|extractor:{claim_extractor()}{named}"
 
 
 fact_metric = partial(context_metric, direction="higher", group=CLOSE, check=check_tagger, bounds=PERCENT)

@@ -12,12 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import cache
-from importlib.metadata import version
 
 import numpy as np
 
 from tellapart.evaluation.context import EvalContext
-from tellapart.evaluation.facts import check_tagger
+from tellapart.evaluation.facts import check_tagger, claim_extractor
 from tellapart.language.claim_tuples import claims_in
 from tellapart.metrics.corpus_scores import PERCENT
 from tellapart.metrics.inputs import check, with_mean
@@ -36,7 +35,7 @@ def check_parts() -> None:
 
 def _signature(_: EvalContext) -> str:
 
-    tuples = f"objects,attributes,relations|extractor:rules-1,HanTa-{version('HanTa')}"
+    tuples = f"objects,attributes,relations|extractor:{claim_extractor()}"
     return f"f1,mean-of-captions|tuples:{tuples}|match:lemma,wordnet-synset"
 
 

@@ -12,6 +12,7 @@ from tellapart.evaluation.facts import check_tagger
 from tellapart.evaluation.facts.verdict import Verdict
 from tellapart.evaluation.judges.answers import ANSWERS, answers_in, flags_in, places_in, strings_in
 from tellapart.evaluation.judges.judge import Question
+from tellapart.evaluation.metrics.fact_metric import extractor
 from tellapart.evaluation.metrics.judge_metric import bullets, judge_metric
 from tellapart.language.claim_tuples import claim_phrase, claims_in
 from tellapart.metrics.corpus_scores import Measurement
@@ -135,13 +136,13 @@ checklist_metric = partial(
 )
 checklist_metric(
     "checklist_coverage",
-    signature="(yes+no)/all|facts:references,rules-1",
+    signature=lambda context: f"(yes+no)/all|facts:references|{extractor(context)}",
     label="checklist, coverage",
     help="% of the references' facts that a caption mentions, checked one by one by a judge",
 )(partial(checklist, 0))
 checklist_metric(
     "checklist_precision",
-    signature="yes/(yes+no)|facts:references,rules-1",
+    signature=lambda context: f"yes/(yes+no)|facts:references|{extractor(context)}",
     label="checklist, precision",
     help="of the reference facts that a caption mentions, the % that it gets right, according to a judge",
 )(partial(checklist, 1))
