@@ -59,7 +59,10 @@ class Writes:
         tokens, valid = self.pad(chosen * len(visual))
         return Rollout(tokens, valid.bool(), self.texts[: len(chosen)] * len(visual), len(chosen))
 
-    def logits(self, visual: torch.Tensor, tokens: torch.Tensor, valid: torch.Tensor) -> torch.Tensor:
+    def head(self) -> None:
+        return None  # `hidden` returns logits
+
+    def hidden(self, visual: torch.Tensor, tokens: torch.Tensor, valid: torch.Tensor) -> torch.Tensor:
         right = torch.nn.functional.one_hot(tokens, len(self.tokenizer)).float()
         return right * torch.tensor([9.0, 9.0, 5.0]).repeat(len(tokens) // 3 or 1)[: len(tokens), None, None]
 
@@ -88,7 +91,9 @@ def test_the_shipped_captioner_knows_more_than_it_says() -> None:
     items = [scene.item() for scene in Scenes(60, split="test", seed=5)]
     captioner = load_captioner("scenes", "cpu", "fp32")
     visual = FeatureStore().features(items, captioner.encoder)
+    captioner.model.train()
     found = measure_headroom(captioner, items, visual, samples=8)
+    assert captioner.model.training, "the model stays in the mode in which it came"
     greedy = found.greedy()
     assert greedy.precision[0] > 80 and found.recall_at(80)[0] > greedy.recall[0] + 5
     assert all(claim.confidence <= 0 for claim in found.known)

@@ -16,6 +16,9 @@ from tellapart.language.token_spans import token_spans
 from tellapart.models.decoding import Decoding
 from tellapart.scenes.claims import count_claims, stated_claims
 from tellapart.scenes.parser import word_spans
+from tellapart.models.training_mode import in_mode
+from tellapart.rewards.speaker import Speaker
+from tellapart.scenes.parser import token_spans as word_spans
 from tellapart.types import Item, Rollout
 from tellapart.utils.rng import ItemSeeds
 
@@ -52,14 +55,10 @@ def captions_with_log_probs(
     captioner: Captioner, rows: torch.Tensor, decoding: Decoding, seeds: ItemSeeds
 ) -> tuple[Rollout, torch.Tensor]:
     """Generates captions, and computes each token's log-probability at temperature 1."""
-
-    captioner.model.eval()
-    with without_gaps(captioner):
-        rollout = captioner.generate(rows, decoding, seeds)
-    with torch.no_grad():
-        logits_RTV = captioner.logits(rows, rollout.tokens_RT, rollout.valid_RT)
-        log_p_RT = logits_RTV.float().log_softmax(-1).gather(2, rollout.tokens_RT[..., None])[..., 0]
-    return rollout, log_p_RT.cpu()
+    with in_mode(captioner.model, False), torch.no_grad():
+        with without_gaps(captioner):
+            rollout = captioner.generate(rows, decoding, seeds)
+        return rollout, Speaker(captioner).score(rows, rollout).cpu()
 
 
 def claims_of(
