@@ -31,7 +31,7 @@ from tellapart.evaluation.gallery import caption_gallery, gallery
 from tellapart.evaluation.matching import name_systems, read_references
 from tellapart.evaluation.options import EvalOptions
 from tellapart.evaluation.retrieval import retrieve
-from tellapart.evaluation.run_eval import run_eval
+from tellapart.evaluation.run_eval import check_options, run_eval
 from tellapart.metrics.metric import Metric
 from tellapart.metrics.registry import METRICS
 from tellapart.metrics.result_cells import intervals_note, system_rows
@@ -550,6 +550,8 @@ def test_what_does_not_match_is_an_error_or_a_note(files):
     [
         ({"scorer": "scenes"}, "add --data SPEC"),
         ({"eval_scorers": ["scenes"]}, "also pass --scorer MODEL"),
+        ({"scorer": "scenes", "eval_scorers": ["a/clip", "b/clip"]}, "--eval-scorer is given two scorers named 'clip'"),
+        ({"query_encoder": "e5", "metrics": ["capture_like"]}, "query_encoder requires queries or soft claims"),
         ({"metrics": ["recall@1.lookalike"]}, "add --data SPEC"),
         ({"metrics": ["recal@1.lookalike"]}, "did you mean 'recall@1.lookalike'?"),
         ({"resamples": 0}, "expected at least 1"),
@@ -710,6 +712,11 @@ def test_options_of_metrics_that_nobody_named_are_refused(tmp_path):
         run_eval(EvalOptions([tmp_path / "captions.jsonl"], synonyms=tmp_path / "synonyms.txt"))
     with pytest.raises(UsageError, match="--llm-judge is only used by metrics that must be requested by name; add "):
         run_eval(EvalOptions([tmp_path / "captions.jsonl"], llm_judge="openai:m@http://127.0.0.1:9/v1"))
+
+
+@pytest.mark.parametrize("metric", ["all", "Capture-Soft", "capture_soft.oracle"])
+def test_a_query_encoder_serves_soft_claims_in_any_spelling(metric):
+    check_options(EvalOptions(query_encoder="e5", metrics=[metric]))
 
 
 def test_a_wrong_metric_is_told_before_anything_is_loaded(photos):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 from tellapart.data import Dataset, open_data
 from tellapart.data.caption_files import read_caption_file
@@ -30,6 +31,9 @@ def check_options(options: EvalOptions) -> None:
         check_words(len(options.captions or ()) + (options.human is not None))
     if options.eval_scorers and scorer is None:
         raise UsageError("--eval-scorer adds a second scorer; also pass --scorer MODEL")
+    names = [Path(name).name for name in options.eval_scorers or ()]
+    if double := [name for name in names if names.count(name) > 1]:
+        raise UsageError(f"--eval-scorer is given two scorers named '{double[0]}'; rename one of them")
     if scorer is None and (options.bags or options.distractors is not None):
         raise UsageError("--bags and --distractors require a scorer; add --scorer MODEL")
     on_request = {
@@ -46,7 +50,7 @@ def check_options(options: EvalOptions) -> None:
         raise UsageError("long_texts and emscore_idf require a scorer; add --scorer MODEL, or remove these settings")
     if (options.device, options.precision) != ("auto", "auto") and not options.models:
         raise UsageError("--device and --precision require a model; add --scorer MODEL, or remove both options")
-    if options.query_encoder is not None and options.queries is None and "capture_soft" not in (metrics or ""):
+    if options.query_encoder is not None and options.queries is None and "query_encoder" not in needs_of(metrics, ALL):
         raise UsageError(
             "query_encoder requires queries or soft claims; add --queries FILE or --metrics capture_soft, or remove "
             "this setting"
