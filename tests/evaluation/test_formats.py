@@ -13,7 +13,7 @@ from PIL import Image
 
 from tellapart.data.caption_files import read_caption_lists
 from tellapart.errors import UsageError
-from tellapart.evaluation.stored import read_results
+from tellapart.evaluation.stored_results import read_results
 from tellapart.metrics.holm import holm
 
 COLOURS = ("red", "green", "blue", "white")

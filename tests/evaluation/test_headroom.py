@@ -11,8 +11,8 @@ import torch
 
 from tellapart.captioners import load_captioner
 from tellapart.errors import UsageError
-from tellapart.evaluation.confident_claims import Claim
 from tellapart.evaluation.headroom import Headroom, measure_headroom
+from tellapart.evaluation.headroom_claims import ConfidentClaim
 from tellapart.features.store import FeatureStore
 from tellapart.scenes import Scenes
 from tellapart.types import Item, Rollout
@@ -20,7 +20,10 @@ from tellapart.types import Item, Rollout
 
 def headroom(known: list[tuple[int, bool, float]], said: list[tuple[int, bool, float]], facts: list[int]) -> Headroom:
     return Headroom(
-        tuple(Claim(*c) for c in known), tuple(Claim(*c) for c in said), np.array(facts, dtype=float), "hand"
+        tuple(ConfidentClaim(*c) for c in known),
+        tuple(ConfidentClaim(*c) for c in said),
+        np.array(facts, dtype=float),
+        "hand",
     )
 
 

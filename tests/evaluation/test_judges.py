@@ -20,12 +20,12 @@ from tellapart.evaluation.eval_inputs import EvalInputs
 from tellapart.evaluation.facts import claim_extractor
 from tellapart.evaluation.judges.answers import json_in, letter_in, number_in
 from tellapart.evaluation.judges.arena import arena, bradley_terry
-from tellapart.evaluation.judges.caption_qa import read_choice_questions, read_questions
+from tellapart.evaluation.judges.captionqa_questions import read_choice_questions, read_questions
 from tellapart.evaluation.judges.judge import Judge
 from tellapart.evaluation.judges.prompts import read_prompt
+from tellapart.evaluation.metrics.judge_captionqa import CANNOT, captionqa
+from tellapart.evaluation.metrics.judge_facts import checklist_counts, dcscore_verdicts
 from tellapart.evaluation.metrics.judge_ratings import clair, rating
-from tellapart.evaluation.metrics.judges_captionqa import CANNOT, captionqa
-from tellapart.evaluation.metrics.judges_facts import checklist_counts, dcscore_verdicts
 from tellapart.language.claim_tuples import Synonyms
 from tellapart.metrics.corpus_scores import Measurement
 from tellapart.metrics.registry import METRICS

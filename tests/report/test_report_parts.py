@@ -24,7 +24,7 @@ from tellapart.report.number_text import format_number
 from tellapart.report.page import duration, moment
 from tellapart.report.plot import nice_ticks
 from tellapart.report.shown_metric import arrange, describe
-from tellapart.report.verdict import compare
+from tellapart.report.system_comparison import compare
 
 
 def made(**metrics: tuple[float, float, float]) -> Results:

@@ -22,7 +22,7 @@ from tellapart.cli.app import TRAINING, App
 from tellapart.cli.options import Device, Json, RecipePrecision, precision_settings
 from tellapart.cli.output import show
 from tellapart.report.folder import read_run
-from tellapart.report.verdict import compare
+from tellapart.report.system_comparison import compare
 from tellapart.utils.messages import say
 from tellapart.utils.terminal_text import console
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.console import RenderableType
 
-from tellapart.evaluation.stored import read_results
+from tellapart.evaluation.stored_results import read_results
 from tellapart.metrics.terminal_table import terminal_table
 from tellapart.utils.messages import say
 from tellapart.utils.strict_json import json_text

@@ -11,7 +11,7 @@ from tellapart.cli.options import Count, Json
 from tellapart.cli.output import show
 from tellapart.errors import UsageError
 from tellapart.evaluation.human_judgements.agreement_in_file import agreement_with_people
-from tellapart.evaluation.judge_inputs import JudgeInputs
+from tellapart.evaluation.judge_options import JudgeOptions
 from tellapart.evaluation.judges.arena_of_files import arena_of_files
 from tellapart.utils.messages import say
 
@@ -25,7 +25,7 @@ def judges(
     data: str | None = None,
     scorer: str | None = None,
     synonyms: Path | None = None,
-    judge: JudgeInputs,
+    judge: JudgeOptions,
     resamples: Annotated[int, typer.Option(min=0)] = 0,
     seed: Annotated[int, typer.Option(min=0)] = 0,
     repeats: Count = 1,
@@ -68,7 +68,7 @@ def judges(
 def arena(
     captions: Annotated[list[Path], typer.Option()],
     data: Annotated[str, typer.Option()],
-    judge: JudgeInputs,
+    judge: JudgeOptions,
     resamples: Count = 1000,
     seed: Annotated[int, typer.Option(min=0)] = 0,
     allow_missing: bool = False,

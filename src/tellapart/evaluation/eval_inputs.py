@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tellapart.evaluation.candidate_inputs import CandidateInputs
-from tellapart.evaluation.judges.caption_qa import ChoiceQuestion
+from tellapart.evaluation.judges.captionqa_questions import ChoiceQuestion
 from tellapart.evaluation.judges.judge import Judge
 from tellapart.evaluation.options import EvalSettings
 from tellapart.language.claim_tuples import Synonyms

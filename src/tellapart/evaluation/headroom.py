@@ -23,8 +23,8 @@ import torch
 from tellapart.captioners import Captioner, load_captioner
 from tellapart.data import open_many
 from tellapart.errors import UsageError
-from tellapart.evaluation.confident_claims import (
-    Claim,
+from tellapart.evaluation.headroom_claims import (
+    ConfidentClaim,
     Pool,
     captions_with_log_probs,
     claims_of,
@@ -63,8 +63,8 @@ class Headroom:
         each picture.
     """
 
-    known: tuple[Claim, ...]
-    of_greedy: tuple[Claim, ...]
+    known: tuple[ConfidentClaim, ...]
+    of_greedy: tuple[ConfidentClaim, ...]
     facts_N: np.ndarray
     truth: str
 

@@ -17,7 +17,7 @@ import typer
 from pydantic import TypeAdapter, ValidationError
 
 from tellapart.errors import UsageError, nearest
-from tellapart.evaluation.judge_inputs import LEDGER, JudgeInputs
+from tellapart.evaluation.judge_options import LEDGER, JudgeOptions
 from tellapart.utils.validation_errors import validation_message
 
 
@@ -149,9 +149,9 @@ class EvalFiles:
         return [model for model in models if model is not None]
 
     @property
-    def judge(self) -> JudgeInputs:
+    def judge(self) -> JudgeOptions:
         """Returns the judge's model and files."""
-        return JudgeInputs(self.llm_judge, self.ledger, self.prompts)
+        return JudgeOptions(self.llm_judge, self.ledger, self.prompts)
 
 
 @dataclass(frozen=True)

@@ -10,15 +10,15 @@ from tellapart.data.caption_files import read_caption_file
 from tellapart.errors import UsageError
 from tellapart.evaluation.candidate_inputs import read_bag_sets, read_candidates
 from tellapart.evaluation.chosen_metrics import ALL, choose, needs_of
-from tellapart.evaluation.claim_confidences import read_confidences
 from tellapart.evaluation.eval_inputs import EvalInputs
 from tellapart.evaluation.evaluate import evaluate
 from tellapart.evaluation.facts.object_inputs import read_object_inputs
-from tellapart.evaluation.judges.caption_qa import read_choice_questions
+from tellapart.evaluation.judges.captionqa_questions import read_choice_questions
 from tellapart.evaluation.matching import match_files, name_systems, read_references, with_ids, with_references
 from tellapart.evaluation.options import EvalOptions
 from tellapart.evaluation.prepare import make_context
 from tellapart.evaluation.search_queries import read_queries
+from tellapart.evaluation.stored_confidences import read_confidences
 from tellapart.metrics.results import Results
 from tellapart.metrics.typical_words import check_words
 from tellapart.utils.messages import say

@@ -1,9 +1,9 @@
 """Picture features: each picture is encoded once, and its row is kept on disk.
 
 `store` is the entry point and encodes missing rows. `row_makers` converts pictures to rows; `rows` stores them on disk;
-`encoded` transfers them to another machine. `feature_files` reads features that other programs wrote. `views` provides
-a captioner's input: stored features, features from files, or rows that are recomputed on each access. `nearest` finds
-nearest neighbours.
+`encoded_rows` transfers them to another machine. `feature_files` reads features that other programs wrote. `views`
+provides a captioner's input: stored features, features from files, or rows that are recomputed on each access.
+`nearest` finds nearest neighbours.
 """
 
 from __future__ import annotations

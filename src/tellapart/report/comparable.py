@@ -19,7 +19,7 @@ _NAMES = {
 _SHORT = 60  # maximum number of characters of a signature's part in a message
 
 
-def test_conditions(results: Results, key: str) -> tuple[object, ...]:
+def measuring_conditions(results: Results, key: str) -> tuple[object, ...]:
     """Returns the conditions that must be the same for two values of a metric: the pictures and the metric's signature.
 
     Results without a digest of their pictures are not comparable with any others.

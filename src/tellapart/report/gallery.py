@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict
 
 from tellapart.report.marked_text import Piece, pieces
 from tellapart.report.number_text import format_number
-from tellapart.report.verdict import order
+from tellapart.report.system_comparison import order
 
 MOST_NATS = 3.0  # the worth at which a bar has its full length, which is the maximum reward for a word
 

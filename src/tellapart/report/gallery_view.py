@@ -12,7 +12,7 @@ from tellapart.errors import PictureError
 from tellapart.metrics.results import Results
 from tellapart.report.album import Album
 from tellapart.report.gallery import Gallery, LookalikeSet
-from tellapart.report.verdict import YARDSTICKS, compare
+from tellapart.report.system_comparison import YARDSTICKS, compare
 from tellapart.utils.listed_names import few
 
 # Maximum number of sets on a page. Nobody looks through more, and they would slow the page down.

@@ -7,7 +7,7 @@ import math
 from tellapart.metrics.results import Results
 from tellapart.report.number_text import format_number, listed
 from tellapart.report.shown_metric import metric_of
-from tellapart.report.verdict import YARDSTICKS, BeforeAfter, Change, compare, comparisons, main_metric, order
+from tellapart.report.system_comparison import YARDSTICKS, BeforeAfter, Change, compare, comparisons, main_metric, order
 
 # If several metrics got worse, the headline lists these first.
 COSTS = ("hallucination_rate", "attribute_precision", "repetition_rate", "binding_error_rate", "cider", "bleu4")

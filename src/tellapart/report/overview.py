@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 from tellapart.metrics.intervals import Interval
 from tellapart.metrics.results import Results
-from tellapart.report.comparable import differences, test_conditions
+from tellapart.report.comparable import differences, measuring_conditions
 from tellapart.report.folder import RunFolder
 from tellapart.report.number_text import format_number, listed
 from tellapart.report.shown_metric import ShownMetric, arrange, describe, metric_of
-from tellapart.report.verdict import BeforeAfter, Change, compare, main_metric, order
+from tellapart.report.system_comparison import BeforeAfter, Change, compare, main_metric, order
 
 _OVERVIEW_METRICS = 6
 
@@ -69,7 +69,7 @@ def _comparable(runs: Sequence[_Run], key: str) -> tuple[list[_Run], list[_Run]]
     groups: dict[tuple[object, ...], list[_Run]] = {}
     for run in runs:
         if key in run.values:
-            groups.setdefault(test_conditions(run.results, key), []).append(run)
+            groups.setdefault(measuring_conditions(run.results, key), []).append(run)
     largest, *others = sorted(groups.values(), key=len, reverse=True)
     return largest, [run for group in others for run in group]
 

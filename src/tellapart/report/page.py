@@ -20,10 +20,10 @@ from tellapart.report.headline import headline
 from tellapart.report.number_text import format_number
 from tellapart.report.overview import overview, unique_names
 from tellapart.report.recipe_summary import recipe_summary
+from tellapart.report.system_comparison import comparisons
 from tellapart.report.table import results_table
 from tellapart.report.template import HERE, template
 from tellapart.report.trade_off import trade_off
-from tellapart.report.verdict import comparisons
 from tellapart.utils.outputs import check_output, write_output
 
 KEPT_START = "Validation selected step 0, so the saved model has the initial weights."

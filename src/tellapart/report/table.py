@@ -10,7 +10,7 @@ from tellapart.metrics.intervals import Interval
 from tellapart.metrics.results import Results
 from tellapart.report.plot import scale
 from tellapart.report.shown_metric import ShownMetric, arrange, metric_of
-from tellapart.report.verdict import Change, comparisons, order
+from tellapart.report.system_comparison import Change, comparisons, order
 
 # Width of the strip that shows intervals, in the strip's own units.
 STRIP = 120.0

@@ -13,7 +13,7 @@ from tellapart.metrics.results import Results
 from tellapart.report.folder import RunFolder
 from tellapart.report.plot import Plot, PlotFrame, padded, value_text
 from tellapart.report.shown_metric import ShownMetric, metric_of
-from tellapart.report.verdict import main_metric
+from tellapart.report.system_comparison import main_metric
 
 VALIDATIONS = 60  # maximum number of points per line; if there are more validations, evenly spaced ones are drawn
 COST = "cider"

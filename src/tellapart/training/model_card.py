@@ -14,7 +14,7 @@ from transformers.models.auto import configuration_auto
 from tellapart import __version__
 from tellapart.data.reader import READERS
 from tellapart.data.specification import parse
-from tellapart.evaluation.stored import read_results
+from tellapart.evaluation.stored_results import read_results
 from tellapart.metrics.metric_info import Candidates
 from tellapart.models.names import model_folder
 from tellapart.models.saved_options import saved_options

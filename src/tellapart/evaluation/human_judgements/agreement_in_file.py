@@ -15,7 +15,7 @@ from tellapart.evaluation.facts.object_inputs import read_object_inputs
 from tellapart.evaluation.human_judgements.agreement import measure_agreement
 from tellapart.evaluation.human_judgements.agreement_table import AgreementTable
 from tellapart.evaluation.human_judgements.layouts import read_judgements
-from tellapart.evaluation.judge_inputs import JudgeInputs
+from tellapart.evaluation.judge_options import JudgeOptions
 from tellapart.types import Item
 from tellapart.utils.listed_names import preview_ids
 
@@ -29,7 +29,7 @@ def agreement_with_people(
     data: str | None = None,
     scorer: str | None = None,
     synonyms: Path | None = None,
-    judge: JudgeInputs | None = None,
+    judge: JudgeOptions | None = None,
     resamples: int = 0,
     seed: int = 0,
     repeats: int = 1,
@@ -59,7 +59,7 @@ def agreement_with_people(
                 raise UsageError(f"{lost:,} judged pictures cannot be read; all judged pictures must be readable")
             row_of = {item.id: row for row, item in enumerate(distinct)}
             context.image_ND = feature_ND[[row_of[item.id] for item in pictures]]
-    context.inputs = EvalInputs(synonyms=read_object_inputs(synonyms, None)[0], judge=(judge or JudgeInputs()).open())
+    context.inputs = EvalInputs(synonyms=read_object_inputs(synonyms, None)[0], judge=(judge or JudgeOptions()).open())
     table = measure_agreement(judgements, metrics, context=context, resamples=resamples, seed=seed, repeats=repeats)
     table.notes += [*notes, *filter(None, [context.long_note()])]
     if context.inputs.judge is not None:

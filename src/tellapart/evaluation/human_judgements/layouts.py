@@ -24,25 +24,25 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tellapart.errors import TellapartError, UsageError, nearest
-from tellapart.evaluation.human_judgements.judgements import Judgements
-from tellapart.evaluation.human_judgements.pascal_50s import pascal_50s
-from tellapart.evaluation.human_judgements.rated_captions import (
-    clipscore_json,
-    composite,
-    flickr8k_crowdflower,
-    flickr8k_expert,
-    foil,
-    thumb,
-)
-from tellapart.evaluation.human_judgements.records import open_parquet, text_of
-from tellapart.evaluation.human_judgements.scored_captions import (
+from tellapart.evaluation.human_judgements.files_with_references import (
     SCORES,
+    clipscore_json,
     detailcaps,
     longcap_arena,
     nebula,
     polaris,
     scored_layout,
 )
+from tellapart.evaluation.human_judgements.files_without_references import (
+    composite,
+    flickr8k_crowdflower,
+    flickr8k_expert,
+    foil,
+    thumb,
+)
+from tellapart.evaluation.human_judgements.judgements import Judgements
+from tellapart.evaluation.human_judgements.pascal_50s import pascal_50s
+from tellapart.evaluation.human_judgements.records import open_parquet, text_of
 
 
 def read_judgements(path: Path, layout: str | None = None, references: Sequence[Path] = ()) -> Judgements:

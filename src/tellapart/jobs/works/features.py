@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tellapart.data import Dataset
-from tellapart.features.encoded import encode_rows
+from tellapart.features.encoded_rows import encode_rows
 from tellapart.features.store import FeatureStore
 from tellapart.jobs.works.base import Done
 from tellapart.scorers import load_scorer
@@ -21,7 +21,7 @@ FORMAT = 2  # version of the files that `EncodedRows.save` writes
 
 @dataclass(frozen=True)
 class Features:
-    """Computes image features with one scorer, in the ``.npz`` format of `tellapart.features.encoded`.
+    """Computes image features with one scorer, in the ``.npz`` format of `tellapart.features.encoded_rows`.
 
     ``code``: the user code that may run.
     """

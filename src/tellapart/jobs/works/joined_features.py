@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from tellapart.errors import UsageError
-from tellapart.features.encoded import EncodedRows, take_rows
+from tellapart.features.encoded_rows import EncodedRows, take_rows
 from tellapart.features.store import FeatureStore
 from tellapart.jobs.job import Job
 from tellapart.jobs.shard_results import results, wanted_shards

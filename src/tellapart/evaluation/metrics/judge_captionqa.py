@@ -9,7 +9,7 @@ import numpy as np
 
 from tellapart.evaluation.context import EvalContext
 from tellapart.evaluation.judges.answers import letter_in
-from tellapart.evaluation.judges.caption_qa import ChoiceQuestion
+from tellapart.evaluation.judges.captionqa_questions import ChoiceQuestion
 from tellapart.evaluation.judges.judge import Question
 from tellapart.evaluation.metrics.judge_metric import judge_metric
 from tellapart.language.english_words import word_set

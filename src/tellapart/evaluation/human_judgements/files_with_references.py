@@ -1,22 +1,45 @@
-"""Reads Polaris, Nebula, LongCap-Arena and DetailCaps: records with captions, their references and their scores."""
+"""Reads ratings whose files contain the references: CLIPScore, Polaris, Nebula, LongCap-Arena and DetailCaps."""
 
 from __future__ import annotations
 
 import ast
+import math
 import re
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
+from tellapart.data.text_files import read_json
 from tellapart.errors import UsageError
 from tellapart.evaluation.human_judgements.judgements import Judgements, RatedCaption
 from tellapart.evaluation.human_judgements.records import rating_of, read_records
+from tellapart.evaluation.human_judgements.references import DROPPED, without_reference_captions
 from tellapart.utils.strict_json import parse_json
 
 SCORES = ("score", "human_score")
 _ASPECTS = {"desc": "descriptiveness", "rel": "relevance", "flu": "fluency"}
 _SPLITS = {"val": "a", "test": "b"}  # the paper's names for the two halves of DCI
+
+
+def clipscore_json(path: Path, references: Sequence[Path]) -> Judgements:
+    """Reads the CLIPScore authors' JSON, which has one rating per record. Merges records of the same caption."""
+    joined: dict[tuple[str, str], tuple[tuple[str, ...], list[float]]] = {}
+    entries = read_json(path)
+    if not isinstance(entries, dict) or not all(isinstance(entry, dict) for entry in entries.values()):
+        raise UsageError(
+            f"{path}: expected a JSON object whose values are objects, one per picture; otherwise, add --layout"
+        )
+    for entry in entries.values():
+        own = tuple(" ".join(text.split()) for text in entry.get("ground_truth", ()))
+        for judged in entry.get("human_judgement", ()):
+            rating = float(judged.get("rating", math.nan))
+            if not math.isnan(rating):
+                key = (str(judged.get("image_path", entry.get("image_path"))), " ".join(judged["caption"].split()))
+                joined.setdefault(key, (own, []))[1].append(rating)
+    rows = [RatedCaption(*key, own, tuple(ratings)) for key, (own, ratings) in joined.items()]
+    binary = all(0 <= rating <= 1 for row in rows for rating in row.ratings)
+    return Judgements("clipscore", without_reference_captions(rows), tau="b" if binary else "c", rule=DROPPED)
 
 
 def polaris(path: Path, references: Sequence[Path]) -> Judgements:

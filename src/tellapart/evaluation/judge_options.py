@@ -16,7 +16,7 @@ LEDGER = Path("judge.ledger.jsonl")
 
 
 @dataclass(frozen=True)
-class JudgeInputs:
+class JudgeOptions:
     """The options of commands that use a judge. Files are opened only when needed."""
 
     llm_judge: Annotated[

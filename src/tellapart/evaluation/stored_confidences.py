@@ -39,7 +39,7 @@ def read_confidences(
 
 
 def _confidence(where: str, claim: object) -> tuple[Hashable, float]:
-    """Returns a claim's share, and its key in the form that `tellapart.rewards.calibration` uses."""
+    """Returns a claim's share, and its key in the form of `tellapart.language.distinct_claims`."""
     match claim:
         case {"kind": str(kind), "claim": [*words], "share": int(share) | float(share)} if 0 <= share <= 1:
             return (kind, tuple(words)), float(share)

@@ -1,6 +1,6 @@
-"""Reads ratings in their published formats (Flickr8k, CLIPScore, Composite, THumB), and FOIL's pairs.
+"""Reads ratings whose files do not contain the references (Flickr8k, Composite, THumB), and FOIL's pairs.
 
-All but CLIPScore's file need the pictures' references, which are in a separate file.
+The pictures' references are in a separate file.
 """
 
 from __future__ import annotations
@@ -68,26 +68,6 @@ def _flickr8k_rows(
     require_texts(path, [id_ for _, id_, _ in judged if id_ not in caption_of], len(judged), "captions")
     rows = [RatedCaption(picture, caption_of[id_], texts[picture], ratings) for picture, id_, ratings in judged]
     return without_reference_captions(rows)
-
-
-def clipscore_json(path: Path, references: Sequence[Path]) -> Judgements:
-    """Reads the CLIPScore authors' JSON, which has one rating per record. Merges records of the same caption."""
-    joined: dict[tuple[str, str], tuple[tuple[str, ...], list[float]]] = {}
-    entries = read_json(path)
-    if not isinstance(entries, dict) or not all(isinstance(entry, dict) for entry in entries.values()):
-        raise UsageError(
-            f"{path}: expected a JSON object whose values are objects, one per picture; otherwise, add --layout"
-        )
-    for entry in entries.values():
-        own = tuple(" ".join(text.split()) for text in entry.get("ground_truth", ()))
-        for judged in entry.get("human_judgement", ()):
-            rating = float(judged.get("rating", math.nan))
-            if not math.isnan(rating):
-                key = (str(judged.get("image_path", entry.get("image_path"))), " ".join(judged["caption"].split()))
-                joined.setdefault(key, (own, []))[1].append(rating)
-    rows = [RatedCaption(*key, own, tuple(ratings)) for key, (own, ratings) in joined.items()]
-    binary = all(0 <= rating <= 1 for row in rows for rating in row.ratings)
-    return Judgements("clipscore", without_reference_captions(rows), tau="b" if binary else "c", rule=DROPPED)
 
 
 def composite(path: Path, references: Sequence[Path]) -> Judgements:

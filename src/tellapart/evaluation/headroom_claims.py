@@ -24,7 +24,7 @@ from tellapart.utils.rng import ItemSeeds
 
 
 @dataclass(frozen=True)
-class Claim:
+class ConfidentClaim:
     """A distinct claim about one picture.
 
     confidence: at most 0, in nats. The joint log-probability of the claim's words, averaged over the captions that make
@@ -36,10 +36,10 @@ class Claim:
     confidence: float
 
 
-Pool = dict[tuple[int, Hashable], list[Claim]]  # claims by (picture, statement)
+Pool = dict[tuple[int, Hashable], list[ConfidentClaim]]  # claims by (picture, statement)
 
 
-def distinct(pool: Pool, captions: int) -> dict[tuple[int, Hashable], Claim]:
+def distinct(pool: Pool, captions: int) -> dict[tuple[int, Hashable], ConfidentClaim]:
     """Merges equal claims. captions: the number of captions per picture.
 
     The probability of a single word would not suffice: after one improbable word ("half"), the next word of a false
@@ -63,7 +63,7 @@ def captions_with_log_probs(
 
 def claims_of(
     rollout: Rollout, log_p_RT: torch.Tensor, captioner: Captioner, items: Sequence[Item], on_scenes: bool
-) -> Iterator[tuple[Claim, Hashable]]:
+) -> Iterator[tuple[ConfidentClaim, Hashable]]:
     """Yields every claim in every caption, with the fact it states. For a false claim, the fact is replaced by the
     claim's words.
     """
@@ -78,7 +78,7 @@ def claims_of(
                 if any(start < stop and first < end for first, stop in parts)
             ]
             if tokens:
-                yield Claim(number, true, float(log_p_RT[r, tokens].sum())), fact
+                yield ConfidentClaim(number, true, float(log_p_RT[r, tokens].sum())), fact
 
 
 def _scene_claims(text: str, item: Item) -> Iterator[tuple[list[tuple[int, int]], Hashable, bool]]:
@@ -115,8 +115,8 @@ def fact_count(item: Item, on_scenes: bool) -> int:
 
 
 def without_implied(
-    known: Mapping[tuple[int, Hashable], Claim], items: Sequence[Item]
-) -> dict[tuple[int, Hashable], Claim]:
+    known: Mapping[tuple[int, Hashable], ConfidentClaim], items: Sequence[Item]
+) -> dict[tuple[int, Hashable], ConfidentClaim]:
     """Removes relations between objects that more confident relations already connect.
 
     A caption connects n objects with n-1 relations, but different captions may connect different pairs of objects.
