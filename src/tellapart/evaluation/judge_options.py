@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from tellapart.errors import UsageError
 from tellapart.evaluation.judges.judge import Judge
@@ -17,16 +14,17 @@ LEDGER = Path("judge.ledger.jsonl")
 
 @dataclass(frozen=True)
 class JudgeOptions:
-    """The options of commands that use a judge. Files are opened only when needed."""
+    """The options of commands that use a judge. Files are opened only when needed.
 
-    llm_judge: Annotated[
-        str | None,
-        typer.Option(help="Judge model: openai:MODEL@URL (API key from the environment), or local:FOLDER."),
-    ] = None
-    ledger: Annotated[Path, typer.Option(help="File that stores the judge's answers for reuse.")] = LEDGER
-    prompts: Annotated[
-        Path | None, typer.Option(help="Folder of custom prompts for the judge: clair.txt, arena.txt, …")
-    ] = None
+    Args:
+        llm_judge: Judge model: openai:MODEL@URL (API key from the environment), or local:FOLDER.
+        ledger: File that stores the judge's answers for reuse.
+        prompts: Folder of custom prompts for the judge: clair.txt, arena.txt, …
+    """
+
+    llm_judge: str | None = None
+    ledger: Path = LEDGER
+    prompts: Path | None = None
 
     def open(self) -> Judge | None:
         """Returns the judge, or None if no judge is given. Raises `UsageError`."""
