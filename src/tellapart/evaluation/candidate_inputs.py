@@ -5,7 +5,7 @@ in them that have no caption.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from tellapart.data import Dataset, open_data
@@ -27,19 +27,6 @@ class CandidateInputs:
     sets: Sequence[FileSets] = ()
     items: Sequence[Item] = ()
     notes: Sequence[str] = ()
-
-    def without(self, ids: set[str], notes: list[str]) -> CandidateInputs:
-        """Drops unreadable pictures as `FileSets.without` does, and adds a note for each affected set to ``notes``."""
-        sets = []
-        for own in self.sets:
-            if unread := sorted(ids.intersection(own.ids())):
-                own = own.without(ids)
-                left = f"{len(own.ids()):,} pictures" if own.name == HARD else f"{len(own.sets):,} sets"
-                notes.append(
-                    f"{own.name}: {len(unread):,} pictures cannot be read, such as '{unread[0]}'; {left} remain"
-                )
-            sets.append(own)
-        return replace(self, sets=sets, items=[item for item in self.items if item.id not in ids])
 
 
 def read_bag_sets(bags: Sequence[Path], dataset: Dataset | None) -> tuple[list[FileSets], list[str]]:
@@ -70,12 +57,8 @@ def read_candidates(
     others: dict[str, Item] = {item.id: item for item in dataset or ()}
     for own in sets:
         bare = [id_ for id_ in own.ids() if id_ not in captioned and id_ in others]
-        if dataset is not None and (lost := {id_ for id_ in bare if dataset.load_image(others[id_]) is None}):
-            own = own.without(lost)
-            notes.append(
-                f"{own.name}: {len(lost):,} pictures cannot be read, such as '{min(lost)}'; their sets are "
-                f"omitted ({len(own.sets):,} sets remain)"
-            )
+        if dataset is not None:
+            own = own.without_unreadable({id_ for id_ in bare if dataset.load_image(others[id_]) is None}, notes)
         asked = own.asked()
         if bare := [id_ for id_ in asked if id_ not in captioned]:
             raise UsageError(

@@ -15,6 +15,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from tellapart.evaluation.candidate_sets import random_pools
+from tellapart.evaluation.context import POOL
 from tellapart.evaluation.retrieval import retrieve
 from tellapart.language.distinct_claims import judged_by_references
 from tellapart.metrics.cider import cider_d
@@ -22,8 +23,6 @@ from tellapart.scenes.claims import mark_caption
 from tellapart.scenes.world import Scene
 from tellapart.types import Item
 from tellapart.utils.progress import track
-
-POOL = 100
 
 Kind = Literal["better", "equal", "hallucinated"]
 

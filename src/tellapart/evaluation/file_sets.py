@@ -79,6 +79,17 @@ class FileSets:
             raise UsageError(f"{self.name}: no set remains, because each contains a picture that cannot be read")
         return replace(self, sets=[members for members, _ in kept], targets=[asked for _, asked in kept])
 
+    def without_unreadable(self, ids: set[str], notes: list[str]) -> FileSets:
+        """Removes unreadable pictures as `without` does. If the sets contain any, adds a note to ``notes``."""
+        if not (lost := ids.intersection(self.ids())):
+            return self
+        rest = self.without(lost)
+        left = f"their sets are omitted ({len(rest.sets):,} sets remain)"
+        if self.name == HARD:
+            left = f"{len(rest.ids()):,} pictures remain"
+        notes.append(f"{self.name}: {len(lost):,} pictures cannot be read, such as '{min(lost)}'; {left}")
+        return rest
+
     def rows(self, row_of: Mapping[str, int]) -> CandidateSets:
         """Converts ids to rows. If pictures have no row, raises a `UsageError` that lists them."""
         ids = self.ids()

@@ -53,7 +53,7 @@ def readable_candidates(inputs: EvalInputs, items: Sequence[Item], scorer: Score
     given = inputs.candidates
     others = FeatureStore().readable(given.items, scorer.encoder) if given.items else []
     lost = {item.id for item in (*(inputs.items or ()), *given.items)} - {item.id for item in (*items, *others)}
-    return given.without(lost, notes)
+    return replace(given, sets=[own.without_unreadable(lost, notes) for own in given.sets], items=others)
 
 
 def load_models(options: EvalOptions, inputs: EvalInputs, notes: list[str]) -> tuple[EvalInputs, dict[str, str]]:

@@ -33,11 +33,8 @@ class NumpyFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def has(self, name: str) -> bool:
-        return self._file(name) is not None
-
     def read(self, name: str) -> np.ndarray:
-        file = self._file(name)
+        file = self.place(name)
         assert file is not None
         try:
             loaded = np.load(file)  # never unpickle: object arrays raise an error
@@ -58,7 +55,8 @@ class NumpyFolder:
                 )
             return np.asarray(arrays[named[0]])
 
-    def _file(self, name: str) -> Path | None:
+    def place(self, name: str) -> Path | None:
+        """Returns the file with a picture's features, or None if there is none."""
         files = (self.path / f"{name}{suffix}" for suffix in (".npz", ".npy"))
         return next((file for file in files if file.is_file()), None)
 
@@ -81,13 +79,11 @@ class Hdf5File:
         except OSError as error:
             raise UsageError(f"{path} is not an HDF5 file ({first_line(error)[:120]})") from None
 
-    def has(self, name: str) -> bool:
-        return self._place(name) is not None
-
     def read(self, name: str) -> np.ndarray:
-        return np.asarray(self.file[self._place(name)][()])
+        return np.asarray(self.file[self.place(name)][()])
 
-    def _place(self, name: str) -> str | None:
+    def place(self, name: str) -> str | None:
+        """Returns the path in the file of a picture's features, or None if there is none."""
         for place in (name, f"{name}_features", f"{name}/features"):
             if hasattr(self.file.get(place), "shape"):  # a data set, not a group
                 return place
@@ -128,7 +124,7 @@ class FeatureFiles:
         """
         path = Path(item.id)
         names = dict.fromkeys((item.id, str(path.with_suffix("")) if path.name else item.id, path.stem))
-        return next((name for name in names if self.source.has(name)), None)
+        return next((name for name in names if self.source.place(name) is not None), None)
 
     def names_of(self, items: Sequence[Item]) -> list[str | None]:
         """Returns the names of the items' features. Raises `UsageError` if two pictures share the same features."""

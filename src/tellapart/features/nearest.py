@@ -224,9 +224,7 @@ def _whole_gallery(
     """Returns the rows and cosines of one query's first k neighbours, computed in float64."""
     row_N = np.arange(len(gallery))
     cosine_N = queries.cosines(np.full(len(gallery), query), row_N, gallery)
-    cosine_N[cosine_N > exclusions.limit] = -np.inf
-    if exclusions.group_Q is not None and exclusions.group_N is not None:
-        cosine_N[exclusions.group_N == exclusions.group_Q[query]] = -np.inf
+    exclusions.mask(torch.from_numpy(cosine_N)[None], slice(query, query + 1), slice(None))  # in place
     first_K = np.lexsort((row_N, -cosine_N))[:k]
     return np.where(cosine_N[first_K] > -np.inf, first_K, -1).astype(np.int32), cosine_N[first_K]
 

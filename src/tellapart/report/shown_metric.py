@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from tellapart.metrics.intervals import Interval
 from tellapart.metrics.metric_info import GROUPS, OTHER, Candidates, MetricInfo
 from tellapart.metrics.registry import METRICS
-from tellapart.metrics.result_keys import parse_key
+from tellapart.metrics.result_keys import MetricKey, parse_key
 from tellapart.metrics.results import Results
 
 
@@ -56,22 +56,21 @@ def describe(key: str, candidates: Candidates | None = None, info: MetricInfo | 
     candidates: the candidates among which the scorer chooses. Default: those that the key names.
     """
     parsed = parse_key(key)
-    info = info or _built_in(key, candidates)
+    candidates = candidates or parsed.candidates
+    info = info or _built_in(parsed, candidates)
     direction = {"higher": 1, "lower": -1}.get(info.direction or "", 0)
     group = info.group if info.group in GROUPS else OTHER
-    candidates = candidates or parsed.candidates
     return ShownMetric(key, info.label, info.help, direction, group, parsed.scorer, candidates, info.digits)
 
 
-def _built_in(key: str, candidates: Candidates | None) -> MetricInfo:
+def _built_in(parsed: MetricKey, candidates: Candidates | None) -> MetricInfo:
     """Returns a built-in metric's description, for example for a key of a validation log. The random pool contains
     fewer than 100 pictures if the data do.
     """
-    parsed = parse_key(key)
     metric = METRICS.builtin().get(re.sub(r"\.random\d+$", ".random100", parsed.base))
     if metric is None:
         return MetricInfo(label=parsed.base.replace("_", " "))
-    return metric.info(candidates or parsed.candidates, parsed.scorer)
+    return metric.info(candidates, parsed.scorer)
 
 
 def metric_of(results: Results, key: str) -> ShownMetric:
