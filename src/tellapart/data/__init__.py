@@ -22,9 +22,10 @@ items raise `UsageError`. Missing pictures, empty files and incomplete downloads
 ``Dataset.missing``.
 """
 
-from tellapart.data.dataset import Dataset, Skipped
+from tellapart.data.dataset import Dataset
 from tellapart.data.open import open_data, open_many
 from tellapart.data.options import Options
 from tellapart.data.reader import COMMON_KEYS, READERS, Reader
+from tellapart.data.skipped import Skipped
 
 __all__ = ["COMMON_KEYS", "READERS", "Dataset", "Options", "Reader", "Skipped", "open_data", "open_many"]

@@ -11,10 +11,10 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from tellapart.data.dataset import Skipped
 from tellapart.data.encoded_pictures import decode_base64
 from tellapart.data.pictures import PackedPicture, signature_of
 from tellapart.data.row_index import RowPosition, RowSource
+from tellapart.data.skipped import Skipped
 from tellapart.data.text_files import UTF16_MARKS, decode_text, usage_errors
 from tellapart.errors import UsageError
 

@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
 
-from tellapart.data.dataset import Skipped
 from tellapart.data.equal_ids import check_unique_ids
 from tellapart.data.options import Options
 from tellapart.data.pictures import FilePicture
 from tellapart.data.selection import choose_split
+from tellapart.data.skipped import Skipped
 from tellapart.types import Item
 
 

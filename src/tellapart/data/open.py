@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from tellapart.data.dataset import Changed, Dataset, Skipped, short_name
+from tellapart.data.dataset import Changed, Dataset
 from tellapart.data.decode import PICTURE_SUFFIXES
 from tellapart.data.descriptions import described
 from tellapart.data.dropped import counting_dropped
@@ -17,6 +17,7 @@ from tellapart.data.kinds import is_picture
 from tellapart.data.options import Options
 from tellapart.data.reader import READERS
 from tellapart.data.selection import choose_ids, choose_part
+from tellapart.data.skipped import Skipped, short_name
 from tellapart.data.specification import parse, split_query
 from tellapart.errors import UsageError
 from tellapart.types import Item

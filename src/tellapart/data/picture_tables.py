@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from tellapart.data.columns import Columns
-from tellapart.data.dataset import ReadItems, Skipped
+from tellapart.data.dataset import ReadItems
 from tellapart.data.encoded_pictures import decode_base64, is_base64
 from tellapart.data.options import Options
 from tellapart.data.picture_files import PictureFiles
 from tellapart.data.pictures import PackedClip, PackedPicture, StoredPicture, picture_in
 from tellapart.data.records import sole
 from tellapart.data.row_index import RowPosition, RowSource
+from tellapart.data.skipped import Skipped
 from tellapart.errors import PictureError, UsageError
 from tellapart.types import Item
 

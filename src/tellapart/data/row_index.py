@@ -15,12 +15,13 @@ from typing import Any, Self
 
 import numpy as np
 
-from tellapart.data.dataset import Items, ReadItems, Skipped
+from tellapart.data.dataset import Items, ReadItems
 from tellapart.data.equal_ids import check_unique_ids, merged
 from tellapart.data.listed_pictures import has_file
 from tellapart.data.options import Options
 from tellapart.data.row_errors import RowError
 from tellapart.data.selection import check_splits
+from tellapart.data.skipped import Skipped
 from tellapart.data.text_files import utf8_bytes
 from tellapart.types import Item
 from tellapart.utils.progress import track

@@ -10,10 +10,11 @@ from pathlib import Path
 import numpy as np
 
 from tellapart.data.caption_matching import KnownIds, match_ids
-from tellapart.data.dataset import Skipped, select_items
+from tellapart.data.dataset import select_items
 from tellapart.data.id_lists import read_id_list
 from tellapart.data.options import Options
 from tellapart.data.pictures import FilePicture
+from tellapart.data.skipped import Skipped
 from tellapart.data.text_files import utf8_bytes
 from tellapart.errors import UsageError, nearest
 from tellapart.types import Item

@@ -14,13 +14,14 @@ from pathlib import Path
 
 from tellapart.data.caption_values import clean_captions
 from tellapart.data.csv_text import csv_records
-from tellapart.data.dataset import ReadItems, Skipped
+from tellapart.data.dataset import ReadItems
 from tellapart.data.line_source import Lines, LineSource
 from tellapart.data.listed_pictures import picture_folder
 from tellapart.data.options import Options
 from tellapart.data.picture_files import PictureFiles
 from tellapart.data.reader import IMAGES, READERS, Reader
 from tellapart.data.row_index import RowPosition
+from tellapart.data.skipped import Skipped
 from tellapart.data.splits import split_from_name
 from tellapart.errors import UsageError
 from tellapart.types import Item

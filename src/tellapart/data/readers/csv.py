@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tellapart.data.columns import COLUMN_KEYS, Columns
 from tellapart.data.csv_text import SEPARATORS, csv_records, mended
-from tellapart.data.dataset import ReadItems, Skipped
+from tellapart.data.dataset import ReadItems
 from tellapart.data.encoded_pictures import is_base64
 from tellapart.data.line_source import Lines, LineSource, open_lines
 from tellapart.data.listed_pictures import picture_folder
@@ -25,6 +25,7 @@ from tellapart.data.pictures import StoredPicture
 from tellapart.data.reader import READERS, Reader
 from tellapart.data.record_keys import ID_KEYS, find_key
 from tellapart.data.row_index import RowPosition
+from tellapart.data.skipped import Skipped
 from tellapart.data.text_files import usage_errors
 from tellapart.errors import UsageError
 from tellapart.types import Item

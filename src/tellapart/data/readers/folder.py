@@ -22,7 +22,7 @@ from pathlib import Path
 
 from tellapart.data.caption_files import METADATA_FILES, read_metadata
 from tellapart.data.caption_values import clean_captions
-from tellapart.data.dataset import ReadItems, Skipped
+from tellapart.data.dataset import ReadItems
 from tellapart.data.decode import NO_HEIC, PICTURE_SUFFIXES, UNSUPPORTED_SUFFIXES
 from tellapart.data.dropped import drop
 from tellapart.data.file_patterns import files_below, is_hidden, natural_key
@@ -33,6 +33,7 @@ from tellapart.data.pictures import picture_file
 from tellapart.data.reader import READERS, Reader
 from tellapart.data.record_keys import DATA_KEYS, MAY_LACK
 from tellapart.data.sidecars import lines_in, say_ignored, sidecars, texts_beside
+from tellapart.data.skipped import Skipped
 from tellapart.data.text_files import read_text
 from tellapart.data.video import CLIP_SUFFIXES
 from tellapart.errors import UsageError

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tellapart.data.caption_json import json_lines
-from tellapart.data.dataset import ReadItems, Skipped
+from tellapart.data.dataset import ReadItems
 from tellapart.data.dropped import EMPTY, drop
 from tellapart.data.equal_ids import check_unique_ids
 from tellapart.data.options import Options
@@ -24,6 +24,7 @@ from tellapart.data.pictures import content_key
 from tellapart.data.reader import READERS, Reader
 from tellapart.data.records import checked_id
 from tellapart.data.selection import choose_split
+from tellapart.data.skipped import Skipped
 from tellapart.data.splits import checked_split
 from tellapart.data.text_files import read_json, read_text
 from tellapart.errors import PictureError, UsageError, nearest

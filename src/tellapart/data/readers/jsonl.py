@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tellapart.data.caption_values import clean_captions
-from tellapart.data.dataset import ReadItems, Skipped
+from tellapart.data.dataset import ReadItems
 from tellapart.data.encoded_pictures import decode_base64, is_base64
 from tellapart.data.equal_ids import merged
 from tellapart.data.line_source import Lines, LineSource
@@ -28,6 +28,7 @@ from tellapart.data.record_keys import DATA_KEYS, PICTURE_KEYS, find_value, text
 from tellapart.data.records import checked_id, picture_path, picture_value, record_id, sole
 from tellapart.data.row_errors import RowError
 from tellapart.data.row_index import RowPosition
+from tellapart.data.skipped import Skipped
 from tellapart.data.splits import checked_split, split_records
 from tellapart.data.text_files import parsed_json, plain_suffix, read_json
 from tellapart.errors import UsageError, nearest

@@ -11,11 +11,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tellapart.data.dataset import ReadItems, Skipped
+from tellapart.data.dataset import ReadItems
 from tellapart.data.listed_pictures import finish_items
 from tellapart.data.options import Options
 from tellapart.data.reader import IMAGES, READERS, Reader
 from tellapart.data.readers.coco import annotation_files, read_files
+from tellapart.data.skipped import Skipped
 from tellapart.errors import UsageError, nearest
 
 DOMAINS = {name: f"{name}-domain" for name in ("in", "near", "out")}

@@ -13,9 +13,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from tellapart.data.dataset import ReadItems, Skipped
+from tellapart.data.dataset import ReadItems
 from tellapart.data.options import Options
 from tellapart.data.reader import READERS, Reader
+from tellapart.data.skipped import Skipped
 from tellapart.data.splits import normalize_split
 from tellapart.errors import UsageError
 from tellapart.scenes import Scenes

@@ -22,7 +22,7 @@ from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
 from tellapart.data.caption_values import clean_captions
-from tellapart.data.dataset import ReadItems, Skipped
+from tellapart.data.dataset import ReadItems
 from tellapart.data.decode import PICTURE_SUFFIXES
 from tellapart.data.file_patterns import expand_pattern, files_below, is_hidden
 from tellapart.data.listed_pictures import missing_reason
@@ -33,6 +33,7 @@ from tellapart.data.reader import READERS, Reader
 from tellapart.data.record_keys import DATA_KEYS, text_keys
 from tellapart.data.row_errors import RowError
 from tellapart.data.row_index import RowPosition, RowSource
+from tellapart.data.skipped import Skipped
 from tellapart.data.splits import normalize_split, split_from_name
 from tellapart.data.text_files import decode_text, parsed_json
 from tellapart.data.video import CLIP_SUFFIXES
