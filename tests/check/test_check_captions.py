@@ -15,8 +15,8 @@ from tellapart.check.kinds import DEFECTS
 from tellapart.check.result import Check
 from tellapart.check.run import check_captions
 from tellapart.data import open_data
+from tellapart.data.caption_file import CaptionFile
 from tellapart.data.caption_files import read_caption_file, read_reference_file
-from tellapart.data.caption_matching import CaptionFile
 from tellapart.scenes import Scenes
 
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="needs the sample data")

@@ -13,8 +13,8 @@ from real_data import DATA
 
 from tellapart.check.pairing import measure_fit, misfits
 from tellapart.check.run import check_captions
+from tellapart.data.caption_file import CaptionFile
 from tellapart.data.caption_files import read_caption_lists, read_references
-from tellapart.data.caption_matching import CaptionFile
 from tellapart.errors import UsageError
 from tellapart.evaluation.evaluate import evaluate
 from tellapart.evaluation.options import EvalOptions

@@ -13,8 +13,9 @@ from PIL import Image
 from real_data import DATA
 
 from tellapart.data import open_data
+from tellapart.data.caption_file import CaptionFile
 from tellapart.data.caption_files import read_caption_file, read_reference_file
-from tellapart.data.caption_matching import CaptionFile, KnownIds, match_captions, match_ids
+from tellapart.data.caption_matching import KnownIds, match_captions, match_ids
 from tellapart.data.sidecars import is_prose, lines_in
 from tellapart.errors import UsageError
 from tellapart.evaluation.options import EvalOptions

@@ -10,9 +10,10 @@ import openpyxl
 import pytest
 from real_data import DATA
 
-from tellapart.data.caption_alignment import align_lists, with_text
+from tellapart.data.caption_alignment import align_lists
 from tellapart.data.caption_files import read_caption_file, read_caption_lists, read_captions, read_references
 from tellapart.data.caption_matching import KnownIds, match_captions
+from tellapart.data.empty_captions import with_text
 from tellapart.errors import UsageError
 
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"{DATA} is absent; set TELLAPART_DATA")

@@ -15,8 +15,9 @@ from typing import Any
 
 from tellapart.captions.formats import METADATA, name_in, structured_text
 from tellapart.captions.layout import CaptionLayout, TextPlace
+from tellapart.data.caption_file import CaptionFile
 from tellapart.data.caption_files import METADATA_FILES
-from tellapart.data.caption_matching import CaptionFile, KnownIds, match_captions
+from tellapart.data.caption_matching import KnownIds, match_captions
 from tellapart.data.record_keys import GENERATED_KEYS, ID_KEYS, find_key, find_value, text_keys
 from tellapart.data.records import picture_path
 from tellapart.data.text_files import UTF16_MARKS, plain_suffix

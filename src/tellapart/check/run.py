@@ -14,7 +14,8 @@ from tellapart.check.kinds import DEFECTS, PICTURE, Finding
 from tellapart.check.pictures import check_pictures
 from tellapart.check.result import Check
 from tellapart.data import Dataset
-from tellapart.data.caption_matching import CaptionFile, KnownIds, match_captions
+from tellapart.data.caption_file import CaptionFile
+from tellapart.data.caption_matching import KnownIds, match_captions
 from tellapart.errors import UsageError
 from tellapart.types import Item
 from tellapart.utils.messages import say

@@ -4,17 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from tellapart.data.dropped import has_text
 from tellapart.errors import UsageError
 from tellapart.utils.listed_names import preview_ids
-
-
-def with_text(references: Mapping[str, Sequence[str]]) -> tuple[dict[str, list[str]], list[str]]:
-    """Returns the non-empty references of each id, and a note about empty references. Data sets drop these, too."""
-    kept = {key: [text for text in texts if has_text(text)] for key, texts in references.items()}
-    few = {key: len(texts) - len(kept[key]) for key, texts in references.items() if 0 < len(kept[key]) < len(texts)}
-    many = f"references: ignoring {sum(few.values()):,} empty references ({preview_ids(few)})"
-    return kept, [many] if few else []
 
 
 def align_lists(

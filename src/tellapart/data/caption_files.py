@@ -40,9 +40,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from tellapart.data.caption_entries import CaptionEntry, entry_of, texts_in
-from tellapart.data.caption_json import is_json_lines, json_entries, json_lines
+from tellapart.data.caption_file import CaptionFile
+from tellapart.data.caption_json import json_entries
 from tellapart.data.caption_lines import read_lines
-from tellapart.data.caption_matching import CaptionFile
 from tellapart.data.caption_values import CaptionText
 from tellapart.data.dropped import counting_dropped
 from tellapart.data.file_names import is_file_name
@@ -50,7 +50,15 @@ from tellapart.data.file_patterns import files_below
 from tellapart.data.record_keys import GENERATED_KEYS, ID_KEYS, REFERENCE_KEYS
 from tellapart.data.sidecars import lines_in, say_ignored, sidecars, texts_beside, without_foreign
 from tellapart.data.tables import EXCEL_SUFFIXES, PARQUET_SUFFIXES, has_header, table_records
-from tellapart.data.text_files import parsed_json, plain_suffix, read_nonempty, read_text, refuse_unread
+from tellapart.data.text_files import (
+    is_json_lines,
+    json_lines,
+    parsed_json,
+    plain_suffix,
+    read_nonempty,
+    read_text,
+    refuse_unread,
+)
 from tellapart.errors import UsageError
 from tellapart.utils.listed_names import few, preview_ids
 from tellapart.utils.messages import say, say_once

@@ -20,28 +20,9 @@ from tellapart.data.record_keys import (
 )
 from tellapart.data.records import picture_path
 from tellapart.data.splits import split_records
-from tellapart.data.text_files import parsed_json
 from tellapart.errors import UsageError
-from tellapart.utils.strict_json import parse_json
 
 _WRAPPERS = ("results", "predictions", "outputs", "captions", "data", "samples", "sentences", "items", "rows")
-
-
-def is_json_lines(text: str) -> bool:
-    """Returns whether the first line is a complete JSON value that is followed by more text."""
-    first, _, rest = text.strip().partition("\n")
-    try:
-        return isinstance(parse_json(first), dict | list) and bool(rest.strip())
-    except ValueError:
-        return False
-
-
-def json_lines(path: Path, text: str) -> Iterator[tuple[str, Any]]:
-    """Yields the location and the value of each line that is not blank. Raises a `UsageError` that names the line."""
-    for number, line in enumerate(text.split("\n"), 1):
-        if line.strip():
-            where = f"{path}, line {number}"
-            yield where, parsed_json(line, where)
 
 
 def json_entries(path: Path, data: Any, names: Sequence[str], *, unwrap: bool = True) -> Iterator[CaptionEntry]:

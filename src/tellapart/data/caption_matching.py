@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from itertools import product
 from urllib.parse import unquote
 
+from tellapart.data.caption_file import CaptionFile
 from tellapart.errors import UsageError
 from tellapart.types import Item
 
@@ -47,21 +48,6 @@ MATCH_LEVELS: tuple[tuple[str, Callable[[str], str]], ...] = (
     ("file name without its suffix", _stem),
     ("the number in the file name", _number),
 )
-
-
-@dataclass(frozen=True)
-class CaptionFile:
-    """Texts by id, in file order.
-
-    ``files`` and ``splits`` map an id to its picture file and its split, if the caption file contains them.
-    ``numbered``: whether the ids are positions in the file, counting from "1".
-    """
-
-    name: str
-    texts: dict[str, list[str]]
-    files: dict[str, str] = field(default_factory=dict)
-    splits: dict[str, str] = field(default_factory=dict)
-    numbered: bool = False
 
 
 @dataclass(frozen=True)

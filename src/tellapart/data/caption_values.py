@@ -11,7 +11,8 @@ import tokenize
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from tellapart.data.dropped import EMPTY, MISSING, drop, has_text, stands_for_nothing
+from tellapart.data.dropped import EMPTY, MISSING, drop
+from tellapart.data.empty_captions import has_text, stands_for_nothing
 from tellapart.data.file_names import is_file_name
 from tellapart.data.record_keys import VIZWIZ_FLAGS, find_key, find_value
 from tellapart.data.row_errors import RowError

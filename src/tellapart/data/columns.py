@@ -75,7 +75,9 @@ class Columns:
         In CSV, lists are printed by JSON, Python or NumPy.
         """
         flags = {flag: row[flag] for flag in self.flags}
-        return tuple(text for name in self.captions for text in texts_of(row[name], f"{where}, column '{name}'", flags))
+        return tuple(
+            text for name in self.captions for text in _texts_of(row[name], f"{where}, column '{name}'", flags)
+        )
 
     def id_of(self, row: Mapping[str, Any], otherwise: str) -> str:
         """Returns a row's id, or ``otherwise`` if no column contains it."""
@@ -87,13 +89,10 @@ class Columns:
         return normalize_split(str(row[self.split] or "")) if self.split else otherwise
 
 
-def texts_of(value: Any, where: str, record: Mapping[str, Any] | None = None) -> tuple[str, ...]:
-    """Returns the captions in a cell (see `Columns.references`); ``record`` can contain VizWiz's flags.
-
-    Raises a `UsageError` whose message begins with ``where``.
-    """
+def _texts_of(value: Any, where: str, flags: Mapping[str, Any]) -> tuple[str, ...]:
+    """Returns the captions in a cell. Raises a `UsageError` whose message begins with ``where``."""
     try:
-        return clean_captions(value, where, record)
+        return clean_captions(value, where, flags)
     except RowError:
         raise
     except UsageError:

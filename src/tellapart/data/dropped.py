@@ -6,7 +6,6 @@ Readers of files and data sets drop empty references and the captions that VizWi
 
 from __future__ import annotations
 
-import unicodedata
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,17 +15,6 @@ from tellapart.utils.messages import say_once
 
 EMPTY = "empty"
 MISSING = "missing"
-_MISSING_TEXTS = frozenset(("nan", "NaN", "NA", "<NA>", "N/A", "n/a", "#N/A", "null", "NULL", "None"))
-
-
-def has_text(caption: str) -> bool:
-    """Returns whether a caption contains a letter, digit or symbol, and therefore at least one token."""
-    return any(unicodedata.category(character)[0] in "LMNS" for character in caption)
-
-
-def stands_for_nothing(caption: str) -> bool:
-    """Returns whether a caption is what pandas, Excel or str() write for a missing value, such as ``nan`` or ``NA``."""
-    return caption.strip() in _MISSING_TEXTS
 
 
 class DroppedCaptions:

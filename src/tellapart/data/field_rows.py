@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tellapart.data.caption_json import is_json_lines, json_lines
 from tellapart.data.tables import EXCEL_SUFFIXES, PARQUET_SUFFIXES, table_records
-from tellapart.data.text_files import parsed_json, plain_suffix, read_nonempty
+from tellapart.data.text_files import is_json_lines, json_lines, parsed_json, plain_suffix, read_nonempty
 from tellapart.errors import UsageError
 
 

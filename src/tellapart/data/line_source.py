@@ -13,7 +13,8 @@ from typing import Any, BinaryIO
 
 from tellapart.data.encoded_pictures import decode_base64
 from tellapart.data.pictures import PackedPicture, signature_of
-from tellapart.data.row_index import RowPosition, RowSource
+from tellapart.data.row_index import RowPosition
+from tellapart.data.row_source import RowSource
 from tellapart.data.skipped import Skipped
 from tellapart.data.text_files import UTF16_MARKS, decode_text, usage_errors
 from tellapart.errors import UsageError

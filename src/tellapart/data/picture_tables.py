@@ -18,7 +18,8 @@ from tellapart.data.options import Options
 from tellapart.data.picture_files import PictureFiles
 from tellapart.data.pictures import PackedClip, PackedPicture, StoredPicture, picture_in
 from tellapart.data.records import sole
-from tellapart.data.row_index import RowPosition, RowSource
+from tellapart.data.row_index import RowPosition
+from tellapart.data.row_source import RowSource
 from tellapart.data.skipped import Skipped
 from tellapart.errors import PictureError, UsageError
 from tellapart.types import Item

@@ -98,22 +98,6 @@ def utf8_bytes(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
-def read_images(path: Path, kind: str, file_key: str, *keys: str) -> dict[str, Any]:
-    """Reads a JSON object with a list of "images", each an object with a file name under ``file_key``, and ``keys``.
-
-    Raises a `UsageError` that names the expected ``kind`` of file, or the first image that lacks a key.
-    """
-    content = read_json(path)
-    if not isinstance(content, dict) or not isinstance(content.get("images"), list):
-        raise UsageError(f'{path}: not {kind}; expected an object with "images"')
-    for number, image in enumerate(content["images"]):
-        named = isinstance(image, dict) and isinstance(image.get(file_key), str)
-        if not named or not all(key in image for key in keys):
-            lacking = " or no ".join(f'"{key}"' for key in (*keys, file_key))
-            raise UsageError(f"{path}: images[{number}] has no {lacking}")
-    return content
-
-
 def read_json(path: Path) -> Any:
     """Reads a JSON file. Raises a `UsageError` that names the file and the line of the error."""
     return parsed_json(read_text(path), str(path))
@@ -125,3 +109,20 @@ def parsed_json(text: str, where: str) -> Any:
         return parse_json(text)
     except ValueError as error:
         raise UsageError(f"{where}: invalid JSON ({error})") from None
+
+
+def is_json_lines(text: str) -> bool:
+    """Returns whether the first line is a complete JSON value that is followed by more text."""
+    first, _, rest = text.strip().partition("\n")
+    try:
+        return isinstance(parse_json(first), dict | list) and bool(rest.strip())
+    except ValueError:
+        return False
+
+
+def json_lines(path: Path, text: str) -> Iterator[tuple[str, Any]]:
+    """Yields the location and the value of each line that is not blank. Raises a `UsageError` that names the line."""
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.strip():
+            where = f"{path}, line {number}"
+            yield where, parsed_json(line, where)

@@ -7,9 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from tellapart.data import Dataset
-from tellapart.data.caption_alignment import align_lists, check_overlap, report_problems, with_text
+from tellapart.data.caption_alignment import align_lists, check_overlap, report_problems
+from tellapart.data.caption_file import CaptionFile
 from tellapart.data.caption_files import read_reference_file
-from tellapart.data.caption_matching import CaptionFile, KnownIds, match_captions
+from tellapart.data.caption_matching import KnownIds, match_captions
+from tellapart.data.empty_captions import with_text
 from tellapart.errors import UsageError
 from tellapart.types import Item
 from tellapart.utils.messages import detail

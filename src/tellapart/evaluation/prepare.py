@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from tellapart.data.caption_alignment import with_text
+from tellapart.data.empty_captions import with_text
 from tellapart.errors import UsageError
 from tellapart.evaluation.context import EvalContext
 from tellapart.evaluation.eval_inputs import EvalInputs

@@ -22,8 +22,9 @@ from typing import Any
 
 from tellapart.captions.own_files import OwnFiles
 from tellapart.data import Dataset
+from tellapart.data.caption_file import CaptionFile
 from tellapart.data.caption_files import METADATA_FILES
-from tellapart.data.caption_matching import CaptionFile, KnownIds, match_captions
+from tellapart.data.caption_matching import KnownIds, match_captions
 from tellapart.data.field_rows import read_rows
 from tellapart.data.pictures import FilePicture
 from tellapart.data.records import picture_path, record_id

@@ -14,7 +14,7 @@ from tellapart.captions.store import CaptionStore, Edit
 from tellapart.check.kinds import CAPTION, DEFECTS
 from tellapart.check.run import check_captions
 from tellapart.data import Dataset
-from tellapart.data.caption_matching import CaptionFile
+from tellapart.data.caption_file import CaptionFile
 from tellapart.purposes.edited import Edited
 from tellapart.purposes.variation import Variation
 

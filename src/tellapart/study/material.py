@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from tellapart.data import open_many
-from tellapart.data.caption_alignment import with_text
 from tellapart.data.caption_files import read_caption_file
 from tellapart.data.caption_matching import KnownIds, match_captions
+from tellapart.data.empty_captions import with_text
 from tellapart.errors import UsageError
 from tellapart.evaluation.matching import files_of, name_systems, read_references
 from tellapart.features.store import FeatureStore

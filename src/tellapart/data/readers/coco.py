@@ -16,6 +16,7 @@ from typing import Any
 from tellapart.data.caption_values import clean_captions
 from tellapart.data.dataset import ReadItems
 from tellapart.data.file_patterns import files_below
+from tellapart.data.image_lists import read_images
 from tellapart.data.listed_pictures import finish_items, picture_folder
 from tellapart.data.options import Options
 from tellapart.data.pictures import picture_in
@@ -23,7 +24,6 @@ from tellapart.data.reader import IMAGES, READERS, Reader
 from tellapart.data.record_keys import VIZWIZ_FLAGS
 from tellapart.data.skipped import Skipped
 from tellapart.data.splits import split_from_name
-from tellapart.data.text_files import read_images
 from tellapart.errors import UsageError
 from tellapart.types import Item
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tellapart.data.caption_values import clean_captions
 from tellapart.data.dataset import ReadItems
+from tellapart.data.image_lists import read_images
 from tellapart.data.listed_pictures import finish_items, picture_folder
 from tellapart.data.options import Options
 from tellapart.data.pictures import picture_in
@@ -19,7 +20,6 @@ from tellapart.data.reader import IMAGES, READERS, Reader
 from tellapart.data.row_errors import RowError
 from tellapart.data.skipped import Skipped
 from tellapart.data.splits import normalize_split
-from tellapart.data.text_files import read_images
 from tellapart.errors import UsageError, nearest
 from tellapart.types import Item
 

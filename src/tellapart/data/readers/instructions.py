@@ -15,19 +15,18 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from tellapart.data.caption_json import json_lines
 from tellapart.data.dataset import ReadItems
 from tellapart.data.dropped import EMPTY, drop
 from tellapart.data.equal_ids import check_unique_ids
 from tellapart.data.options import Options
-from tellapart.data.pictures import content_key
 from tellapart.data.reader import READERS, Reader
 from tellapart.data.records import checked_id
 from tellapart.data.selection import choose_split
 from tellapart.data.skipped import Skipped
 from tellapart.data.splits import checked_split
-from tellapart.data.text_files import read_json, read_text
-from tellapart.errors import PictureError, UsageError, nearest
+from tellapart.data.text_files import json_lines, read_json, read_text
+from tellapart.data.text_picture import TextPicture
+from tellapart.errors import UsageError, nearest
 from tellapart.types import Item
 
 # The prompt templates of Stanford Alpaca (Taori et al. 2023).
@@ -40,26 +39,6 @@ WITHOUT_INPUT = (
     "Below is an instruction that describes a task. Write a response that appropriately completes the request.\n\n"
     "### Instruction:\n{instruction}\n\n### Response:"
 )
-
-
-class TextPicture:
-    """A prompt that takes the place of an item's picture. It has no pixels.
-
-    ``asked``: the instruction and its input, without the template. ``category``: as in Vicuna's evaluation, or "".
-    """
-
-    __slots__ = ("asked", "category", "name", "text")
-
-    def __init__(self, text: str, name: str, asked: str = "", category: str = "") -> None:
-        self.text, self.name, self.asked, self.category = text, name, asked or text, category
-
-    def key(self) -> str:
-        """Returns the content key of the text."""
-        return content_key(self.text.encode())
-
-    def image(self) -> Any:
-        """Raises `PictureError`, because a prompt has no pixels."""
-        raise PictureError(f"{self.name}: a prompt, not a picture")
 
 
 def read(path: Path, options: Options) -> ReadItems:

@@ -13,12 +13,12 @@ from typing import Any
 
 from tellapart.data.caption_values import clean_captions
 from tellapart.data.dataset import ReadItems
+from tellapart.data.image_lists import read_images
 from tellapart.data.listed_pictures import finish_items, picture_folder
 from tellapart.data.options import Options
 from tellapart.data.pictures import picture_in
 from tellapart.data.reader import IMAGES, READERS, Reader
 from tellapart.data.splits import checked_split
-from tellapart.data.text_files import read_images
 from tellapart.errors import UsageError
 from tellapart.types import Item
 

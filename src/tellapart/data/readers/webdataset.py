@@ -32,7 +32,8 @@ from tellapart.data.pictures import MAX_FILE_BYTES, PackedClip, PackedPicture
 from tellapart.data.reader import READERS, Reader
 from tellapart.data.record_keys import DATA_KEYS, text_keys
 from tellapart.data.row_errors import RowError
-from tellapart.data.row_index import RowPosition, RowSource
+from tellapart.data.row_index import RowPosition
+from tellapart.data.row_source import RowSource
 from tellapart.data.skipped import Skipped
 from tellapart.data.splits import normalize_split, split_from_name
 from tellapart.data.text_files import decode_text, parsed_json

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tellapart.data.readers.instructions import TextPicture
+from tellapart.data.text_picture import TextPicture
 from tellapart.evaluation.context import EvalContext
 from tellapart.evaluation.judges.answers import json_in, number_in
 from tellapart.evaluation.judges.judge import Question
