@@ -10,7 +10,7 @@ import pytest
 from reader_help import all_of, draw, ids, wrong
 
 from tellapart.data import open_data
-from tellapart.data.picture_files import url_file_name
+from tellapart.data.downloaded_pictures import url_file_name
 from tellapart.data.pictures import ClipFile
 
 # -- TextCaps and RedCaps

@@ -19,7 +19,7 @@ import numpy as np
 import PIL
 from PIL import Image, ImageOps
 
-from tellapart.data.in_flight import LAYERED_BYTES, PIXEL_BYTES, claim, in_flight
+from tellapart.data.decode_memory import LAYERED_BYTES, PIXEL_BYTES, claim, decode_memory
 from tellapart.errors import PictureError
 
 # Formats Pillow may open. A whitelist, because Pillow also knows formats that start other programs (EPS) or whose
@@ -65,7 +65,7 @@ def open_image(data: bytes, name: str, formats: Sequence[str] = PILLOW_FORMATS) 
     _set_up_pillow()
     try:
         with (
-            in_flight(),
+            decode_memory(),
             Image.open(io.BytesIO(data), formats=[each for each in formats if each in Image.OPEN]) as found,
         ):
             width, height = found.size

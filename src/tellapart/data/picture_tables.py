@@ -13,9 +13,9 @@ from typing import Any
 
 from tellapart.data.columns import Columns
 from tellapart.data.dataset import ReadItems
+from tellapart.data.downloaded_pictures import DownloadedPictures
 from tellapart.data.encoded_pictures import decode_base64, is_base64
 from tellapart.data.options import Options
-from tellapart.data.picture_files import PictureFiles
 from tellapart.data.pictures import PackedClip, PackedPicture, StoredPicture, picture_in
 from tellapart.data.records import sole
 from tellapart.data.row_index import RowPosition
@@ -78,7 +78,7 @@ class PictureTables(RowSource):
     ) -> None:
         """``schema``: the Arrow types of the columns. Raises `UsageError` if the picture column has no pictures."""
         self.name, self.parts, self.columns = name, parts, columns
-        self._folder, self._clips, self._files = folder, clips, PictureFiles(folder)
+        self._folder, self._clips, self._files = folder, clips, DownloadedPictures(folder)
         self.packed = self._is_packed(schema)
         self.text_columns = tuple(dict.fromkeys([*columns.texts(), *(() if self.packed else (columns.image,))]))
 

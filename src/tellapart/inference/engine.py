@@ -22,7 +22,7 @@ from tellapart.captioners.generated_captions import generate_captions, without_g
 from tellapart.captions.picture_record import PictureRecord
 from tellapart.captions.written import Written
 from tellapart.data import Skipped
-from tellapart.data.in_flight import in_flight
+from tellapart.data.decode_memory import decode_memory
 from tellapart.data.pictures import BytesPicture, FilePicture, StoredPicture, sample_frames
 from tellapart.errors import PictureError, UsageError
 from tellapart.features.store import FeatureStore
@@ -191,7 +191,7 @@ class CaptionEngine:
             return picture
         assert isinstance(self._source, Encoder)
         try:
-            with in_flight():  # held until the picture is resized
+            with decode_memory():  # held until the picture is resized
                 if isinstance(picture, StoredPicture):
                     record = PictureRecord.of(picture, "")
                     picture = picture.read()

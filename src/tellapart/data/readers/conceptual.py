@@ -2,9 +2,9 @@
 
 ``Train_GCC-training.tsv`` and ``Validation_GCC-1.1.0-Validation.tsv`` have one ``caption<TAB>URL`` per line and no
 header; ``cc12m.tsv`` has the reverse order. Pictures are in ``images=FOLDER``, by default in ``images/``, ``training/``
-or ``train/`` (``validation/``, ``val/``) next to the file, named as in `tellapart.data.picture_files`. The split is
-inferred from the file name. The id is the picture's path in its folder. URLs whose file is missing, empty or incomplete
-are counted in ``Dataset.missing``.
+or ``train/`` (``validation/``, ``val/``) next to the file, named as in `tellapart.data.downloaded_pictures`. The split
+is inferred from the file name. The id is the picture's path in its folder. URLs whose file is missing, empty or
+incomplete are counted in ``Dataset.missing``.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from pathlib import Path
 from tellapart.data.caption_values import clean_captions
 from tellapart.data.csv_text import csv_records
 from tellapart.data.dataset import ReadItems
+from tellapart.data.downloaded_pictures import DownloadedPictures
 from tellapart.data.line_source import Lines, LineSource
 from tellapart.data.listed_pictures import picture_folder
 from tellapart.data.options import Options
-from tellapart.data.picture_files import PictureFiles
 from tellapart.data.reader import IMAGES, READERS, Reader
 from tellapart.data.row_index import RowPosition
 from tellapart.data.skipped import Skipped
@@ -42,7 +42,7 @@ class Conceptual(LineSource):
 
     def __init__(self, path: Path, folder: Path, split: str) -> None:
         super().__init__(path)
-        self._split, self._files = split, PictureFiles(folder)
+        self._split, self._files = split, DownloadedPictures(folder)
         rows = ((self._pair(record, place)[1], place[1] - 1) for place, record in self.rows(Skipped()))
         self._files.learn(rows)
 

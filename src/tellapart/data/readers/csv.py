@@ -16,11 +16,11 @@ from pathlib import Path
 from tellapart.data.columns import COLUMN_KEYS, Columns
 from tellapart.data.csv_text import SEPARATORS, csv_records, mended
 from tellapart.data.dataset import ReadItems
+from tellapart.data.downloaded_pictures import DownloadedPictures
 from tellapart.data.encoded_pictures import is_base64
 from tellapart.data.line_source import Lines, LineSource, open_lines
 from tellapart.data.listed_pictures import picture_folder
 from tellapart.data.options import Options
-from tellapart.data.picture_files import PictureFiles
 from tellapart.data.pictures import StoredPicture
 from tellapart.data.reader import READERS, Reader
 from tellapart.data.record_keys import ID_KEYS, find_key
@@ -49,7 +49,7 @@ class CsvTable(LineSource):
             raise UsageError(f"{path}: the file is empty; expected a header line with column names")
         self._columns = Columns.choose(self._names, options)
         self._image, self._key = self._names.index(self._columns.image), find_key(ID_KEYS, self._names)
-        self._files = PictureFiles(picture_folder(options, path.parent))
+        self._files = DownloadedPictures(picture_folder(options, path.parent))
         rows = ((row, number) for (_, number), row in self.rows(Skipped()) if len(row) > self._image)
         self._files.learn((row[self._image], number - 2) for row, number in rows)
 

@@ -28,7 +28,7 @@ from tellapart.utils.strict_json import parse_json
 
 FILES = ("train_val_videodatainfo.json", "test_videodatainfo.json")  # both are read if a folder is given
 CLIP_FOLDERS = ("TrainValVideo", "TestVideo", "videos", "videos/all", "video", "data/MSRVTT/videos/all", "")
-CLIP_SUFFIXES = (".mp4", ".avi", ".webm", ".mkv")
+TRIED_SUFFIXES = (".mp4", ".avi", ".webm", ".mkv")
 TEXT_KEYS = ("caption", "captions", "sentence")
 
 
@@ -64,7 +64,7 @@ def _items(path: Path, options: Options) -> Iterator[Item]:
     chosen = options.text("images")
     folders = [Path(chosen).expanduser()] if chosen else [path.parent / name for name in CLIP_FOLDERS]
     for id_, texts in captions.items():
-        paths = [folder / (id_ + suffix) for folder in folders for suffix in CLIP_SUFFIXES]
+        paths = [folder / (id_ + suffix) for folder in folders for suffix in TRIED_SUFFIXES]
         clip = ClipFile(next((file for file in paths if file.is_file()), paths[0]))
         yield Item(id_, clip, clean_captions(texts, f"{path}: {id_}"), splits[id_])
 

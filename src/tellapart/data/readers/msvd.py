@@ -29,7 +29,7 @@ from tellapart.errors import UsageError
 from tellapart.types import Item
 
 TEXT = "AllVideoDescriptions.txt"
-CLIP_SUFFIXES = (".avi", ".mp4", ".webm", ".gif")
+TRIED_SUFFIXES = (".avi", ".mp4", ".webm", ".gif")
 LISTS = {split: (f"{split}_list.txt", f"{split}list.txt", f"{split}.txt") for split in ("train", "val", "test")}
 NEEDED = ("VideoID", "Start", "End", "Description")
 TRAIN, VALIDATION = 1200, 100  # as in Venugopalan et al. 2015; in the order of youtube_mapping.txt
@@ -71,7 +71,7 @@ class Msvd(LineSource):
         (name, description), where = row, self.where(place)
         if not description.strip():
             raise UsageError(f"{where}: expected 'NAME description', got {name[:40]!r}")
-        paths = [self._folder / (name + suffix) for suffix in CLIP_SUFFIXES]
+        paths = [self._folder / (name + suffix) for suffix in TRIED_SUFFIXES]
         path = next((path for path in paths if path.is_file()), paths[0])
         return Item(name, ClipFile(path), clean_captions(description, where), self._splits.get(name, ""))
 
@@ -88,7 +88,7 @@ class Msvd(LineSource):
 
 
 def _stem(name: str) -> str:
-    return name.removesuffix(Path(name).suffix) if Path(name).suffix.lower() in CLIP_SUFFIXES else name
+    return name.removesuffix(Path(name).suffix) if Path(name).suffix.lower() in TRIED_SUFFIXES else name
 
 
 def _by_mapping(path: Path) -> dict[str, str]:

@@ -13,10 +13,10 @@ from pathlib import Path
 
 from tellapart.data.caption_values import clean_captions
 from tellapart.data.dataset import ReadItems
+from tellapart.data.downloaded_pictures import url_file_name
 from tellapart.data.line_source import Lines, LineSource
 from tellapart.data.listed_pictures import picture_folder
 from tellapart.data.options import Options
-from tellapart.data.picture_files import url_file_name
 from tellapart.data.pictures import picture_in
 from tellapart.data.reader import IMAGES, READERS, Reader
 from tellapart.data.row_index import RowPosition

@@ -63,7 +63,7 @@ NAMINGS: dict[str, Naming] = {  # in case of a tie, the first one is used
 }
 
 
-class PictureFiles:
+class DownloadedPictures:
     """Files in a folder, found by the paths or URLs in the rows of a table."""
 
     def __init__(self, folder: Path) -> None:
