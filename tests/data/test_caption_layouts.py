@@ -327,6 +327,23 @@ def test_captions_beside_pictures_in_other_suffixes(photos: Path, tmp_path: Path
     assert {item.id: item.references for item in items} == {file: (text,) for _, file, text in PAIRS}
 
 
+@pytest.mark.parametrize("suffix", ["avif", "jfif", "jp2", "m4v", "HEIC", "svg", "cr2"])
+def test_a_suffix_of_any_picture_or_clip_marks_a_file_name(tmp_path: Path, suffix: str) -> None:
+    """Also of pictures that cannot be read, because lists name them, too."""
+    file = f"COCO_val2014_000000391895.{suffix}"
+    for own in (file.rpartition(".")[0], "391895"):
+        assert match_ids([own], KnownIds("data", [file]), "s")[0] == {own: file}
+    for separator in (",", " ", "\t", ": "):
+        (tmp_path / "c.txt").write_text(f"x.{suffix}{separator}a dog\ny.jpg{separator}a cat\n")
+        assert read_caption_file(tmp_path / "c.txt").texts == {f"x.{suffix}": ["a dog"], "y.jpg": ["a cat"]}
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    for name, text in ((f"x.{suffix}", "a dog"), ("y.jpg", "a cat")):
+        (folder / name).write_bytes(b"a picture")
+        (folder / name).with_suffix(".txt").write_text(text)
+    assert read_caption_file(folder).texts == {"x": ["a dog"], "y": ["a cat"]}
+
+
 def test_every_line_beside_a_picture_is_a_caption_and_an_empty_file_an_empty_one(tmp_path: Path) -> None:
     (tmp_path / "1.txt").write_text("a dog runs\n\na small brown dog\n")
     (tmp_path / "2.txt").write_text("\n")

@@ -13,7 +13,8 @@ from PIL import Image
 
 from tellapart.boost.data_url import data_url
 from tellapart.data import open_data
-from tellapart.data.decode import HEIC, to_rgb
+from tellapart.data.decode import to_rgb
+from tellapart.data.file_names import HEIC
 from tellapart.data.pictures import BytesPicture, FilePicture
 from tellapart.errors import PictureError
 from tellapart.report.album import Album

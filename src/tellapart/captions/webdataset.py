@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from pathlib import PurePosixPath
 from typing import Any, BinaryIO
 
-from tellapart.data.decode import PICTURE_SUFFIXES, open_image
-from tellapart.data.video import CLIP_SUFFIXES
+from tellapart.data.decode import open_image
+from tellapart.data.file_names import CLIP_SUFFIXES, PICTURE_SUFFIXES
 from tellapart.types import Item
 
 

@@ -10,10 +10,11 @@ from itertools import product
 from urllib.parse import unquote
 
 from tellapart.data.caption_file import CaptionFile
+from tellapart.data.file_names import MEDIA
 from tellapart.errors import UsageError
 from tellapart.types import Item
 
-_SUFFIX = re.compile(r"\.(jpe?g|png|webp|gif|bmp|tiff?|heic|mp4|avi|webm|mov|mkv|npy|npz|txt)$", re.IGNORECASE)
+_SUFFIX = re.compile(rf"\.({MEDIA}|npy|npz|txt)$", re.IGNORECASE)
 _NUMBER = re.compile(r"(?:COCO_[a-z]+\d{4}_)?0*(\d+)(?:\.0)?", re.IGNORECASE)
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import importlib.util
 import io
 import warnings
 from collections.abc import Iterator, Sequence
@@ -20,32 +19,13 @@ import PIL
 from PIL import Image, ImageOps
 
 from tellapart.data.decode_memory import LAYERED_BYTES, PIXEL_BYTES, claim, decode_memory
+from tellapart.data.file_names import HEIC
 from tellapart.errors import PictureError
 
 # Formats Pillow may open. A whitelist, because Pillow also knows formats that start other programs (EPS) or whose
 # signature is so weak that a text file passes for a picture.
 # (MPO, which phones write to .jpg files, comes with JPEG.)
 PILLOW_FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "BMP", "TIFF", "PPM", "JPEG2000", "AVIF", "HEIF")
-HEIC = ("heic", "heif", "hif") if importlib.util.find_spec("pillow_heif") else ()  # requires the extra heic
-PICTURE_SUFFIXES = frozenset(
-    f".{suffix}"
-    for suffix in (
-        *("jpg", "jpeg", "jpe", "jfif", "png", "apng", "gif", "webp", "bmp", "dib", "tif", "tiff"),
-        *("ppm", "pgm", "pbm", "pnm", "jp2", "j2k", "avif", *HEIC),
-    )
-)
-# Common picture formats that this package cannot read; they are reported, never skipped silently.
-UNSUPPORTED_SUFFIXES = (
-    frozenset(
-        f".{suffix}"
-        for suffix in (
-            *("heic", "heif", "hif", "jxl", "jxr", "svg", "psd", "eps", "xcf"),
-            *("ico", "icns", "cur", "tga", "pcx", "sgi", "dds", "exr", "qoi", "wmf", "emf"),
-            *("cr2", "cr3", "nef", "arw", "dng", "raw", "raf", "orf"),
-        )
-    )
-    - PICTURE_SUFFIXES
-)
 NO_HEIC = "convert it to JPEG or PNG, or run: pip install 'tellapart[heic]'"
 MAX_PIXELS = 178_956_970  # Pillow's own limit, beyond which it suspects a decompression bomb
 

@@ -7,10 +7,9 @@ import difflib
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from tellapart.data.decode import PICTURE_SUFFIXES, UNSUPPORTED_SUFFIXES
+from tellapart.data.file_names import READABLE_SUFFIXES, UNSUPPORTED_SUFFIXES
 from tellapart.data.reader import READERS, Reader, all_readers, builtin_readers
 from tellapart.data.text_files import plain_suffix, read_json, refuse_unread
-from tellapart.data.video import CLIP_SUFFIXES
 from tellapart.errors import UsageError, nearest
 
 
@@ -66,7 +65,7 @@ def _folder_kind(folder: Path) -> str:
         return "folder"
     suffixes = {Path(name).suffix.lower() for name in names}
     stems = {Path(name).stem for name in names if name.endswith(".parquet")}
-    if suffixes & (PICTURE_SUFFIXES | CLIP_SUFFIXES) or stems & names:  # img2dataset: 00000.parquet describes 00000/
+    if suffixes & READABLE_SUFFIXES or stems & names:  # img2dataset: 00000.parquet describes 00000/
         return "folder"
     if {f"{stem}.tar" for stem in stems} & names:  # or in 00000.tar
         return "webdataset"
@@ -75,4 +74,4 @@ def _folder_kind(folder: Path) -> str:
 
 def is_picture(path: Path) -> bool:
     """Returns whether a path is a file that is named like a picture or clip."""
-    return path.suffix.lower() in PICTURE_SUFFIXES | CLIP_SUFFIXES | UNSUPPORTED_SUFFIXES and path.is_file()
+    return path.suffix.lower() in READABLE_SUFFIXES | UNSUPPORTED_SUFFIXES and path.is_file()

@@ -9,10 +9,10 @@ from functools import partial
 from pathlib import Path
 
 from tellapart.data.dataset import Changed, Dataset
-from tellapart.data.decode import PICTURE_SUFFIXES
 from tellapart.data.descriptions import described
 from tellapart.data.dropped import counting_dropped
 from tellapart.data.equal_ids import check_unique_ids
+from tellapart.data.file_names import PICTURE_SUFFIXES
 from tellapart.data.kinds import is_picture
 from tellapart.data.options import Options
 from tellapart.data.reader import READERS

@@ -28,7 +28,8 @@ from typing import Any
 from PIL import Image
 
 from tellapart.data.decode import decode, to_rgb
-from tellapart.data.video import CLIP_SUFFIXES, gif_frames, video_frames
+from tellapart.data.file_names import CLIP_SUFFIXES
+from tellapart.data.video import gif_frames, video_frames
 from tellapart.errors import PictureError, UsageError
 from tellapart.types import Picture
 

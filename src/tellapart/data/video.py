@@ -18,11 +18,6 @@ from tellapart.errors import PictureError
 
 # Formats FFmpeg may open. A whitelist, because FFmpeg also knows formats that list other files and URLs (HLS, concat).
 CONTAINERS = "avi,mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,mpeg,mpegts,mpegvideo,flv,asf,ogg"
-VIDEO_SUFFIXES = frozenset(
-    f".{suffix}"
-    for suffix in (*("mp4", "m4v", "mov", "avi", "webm", "mkv", "mpg", "mpeg", "wmv", "flv", "3gp", "ogv"),)
-)
-CLIP_SUFFIXES = VIDEO_SUFFIXES | {".gif"}
 # A file counts as truncated if it has less than this fraction of the frames that its header declares.
 MIN_FRAME_SHARE = 0.9
 

@@ -23,8 +23,9 @@ from pathlib import Path
 from tellapart.data.caption_files import METADATA_FILES, read_metadata
 from tellapart.data.caption_values import clean_captions
 from tellapart.data.dataset import ReadItems
-from tellapart.data.decode import NO_HEIC, PICTURE_SUFFIXES, UNSUPPORTED_SUFFIXES
+from tellapart.data.decode import NO_HEIC
 from tellapart.data.dropped import drop
+from tellapart.data.file_names import READABLE_SUFFIXES, UNSUPPORTED_SUFFIXES
 from tellapart.data.file_patterns import files_below, is_hidden, natural_key
 from tellapart.data.listed_pictures import PARTIAL_SUFFIXES, existing_items, missing_reason
 from tellapart.data.options import Options
@@ -35,16 +36,14 @@ from tellapart.data.record_keys import DATA_KEYS, MAY_LACK
 from tellapart.data.sidecars import lines_in, say_ignored, sidecars, texts_beside
 from tellapart.data.skipped import Skipped
 from tellapart.data.text_files import read_text
-from tellapart.data.video import CLIP_SUFFIXES
 from tellapart.errors import UsageError
 from tellapart.types import Item
 from tellapart.utils.messages import say
 
 TEXT_SUFFIXES = (".txt", ".caption")  # suffixes of text files next to pictures; the first one that exists is read
-WANTED = PICTURE_SUFFIXES | CLIP_SUFFIXES
 # Text that downloaders append to a picture's name: a.jpg?w=300, a.jpg.1, a.jpg:large, a.jpg (1), a.jpg~
 MORE_AFTER_SUFFIX = re.compile(
-    rf".+?\.({'|'.join(sorted(suffix[1:] for suffix in WANTED))})([?&;:@!~ _].*|\.\d+)", re.IGNORECASE
+    rf".+?\.({'|'.join(sorted(suffix[1:] for suffix in READABLE_SUFFIXES))})([?&;:@!~ _].*|\.\d+)", re.IGNORECASE
 )
 
 
@@ -107,12 +106,12 @@ def _files(root: Path, missing: Skipped) -> Iterator[str]:
 def _is_picture(file: Path, missing: Skipped) -> bool:
     """Returns whether a file is a picture or clip by its name. Adds a name that almost is one to ``missing``."""
     suffix = file.suffix.lower()
-    if suffix in WANTED or suffix in TEXT_SUFFIXES:
-        return suffix in WANTED
+    if suffix in READABLE_SUFFIXES or suffix in TEXT_SUFFIXES:
+        return suffix in READABLE_SUFFIXES
     if suffix in UNSUPPORTED_SUFFIXES:
         instead = NO_HEIC if suffix.startswith((".he", ".hif")) else "convert it to JPEG or PNG"
         missing.add(str(file), f"{suffix[1:].upper()} is not supported: {instead}")
-    elif suffix in PARTIAL_SUFFIXES and Path(file.stem).suffix.lower() in WANTED:
+    elif suffix in PARTIAL_SUFFIXES and Path(file.stem).suffix.lower() in READABLE_SUFFIXES:
         missing.add(str(file), "incomplete download")
     elif named := MORE_AFTER_SUFFIX.fullmatch(file.name):
         missing.add(str(file), f"the name does not end in .{named[1]}; rename it")

@@ -23,7 +23,7 @@ from typing import BinaryIO
 
 from tellapart.data.caption_values import clean_captions
 from tellapart.data.dataset import ReadItems
-from tellapart.data.decode import PICTURE_SUFFIXES
+from tellapart.data.file_names import CLIP_SUFFIXES, READABLE_SUFFIXES
 from tellapart.data.file_patterns import expand_pattern, files_below, is_hidden
 from tellapart.data.listed_pictures import missing_reason
 from tellapart.data.options import Options
@@ -37,7 +37,6 @@ from tellapart.data.row_source import RowSource
 from tellapart.data.skipped import Skipped
 from tellapart.data.splits import normalize_split, split_from_name
 from tellapart.data.text_files import decode_text, parsed_json
-from tellapart.data.video import CLIP_SUFFIXES
 from tellapart.errors import UsageError
 from tellapart.types import Item
 
@@ -151,7 +150,7 @@ def _is_plain(member: tarfile.TarInfo) -> bool:
 
 def _pictures(members: Iterable[tarfile.TarInfo]) -> list[tarfile.TarInfo]:
     """Returns the pictures and clips of a sample: plain names first (`_is_plain`), files before links."""
-    found = [m for m in members if Path(m.name).suffix.lower() in PICTURE_SUFFIXES | CLIP_SUFFIXES]
+    found = [m for m in members if Path(m.name).suffix.lower() in READABLE_SUFFIXES]
     return sorted(found, key=lambda member: (not _is_plain(member), not member.isfile()))
 
 
