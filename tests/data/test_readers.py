@@ -9,6 +9,7 @@ from reader_help import draw, ids, wrong
 
 from tellapart.data import Skipped, open_data, open_many
 from tellapart.data.caption_files import read_references
+from tellapart.data.file_patterns import natural_key
 from tellapart.errors import PictureError, UsageError
 
 # -- specifications
@@ -175,6 +176,18 @@ def test_skipped_line() -> None:
     assert line == "8 of 1,000 pictures could not be read: 0.jpg (truncated), 1.jpg (truncated), and 6 more"
     assert list(skipped)[-1] == ("8.jpg", "empty file")
     assert Skipped().line(3) is None
+
+
+def test_a_pattern_has_the_order_of_its_folder(tmp_path: Path) -> None:
+    ordered = ["a01.png", "a1.png", "a2.png", "a10.png", "b.png"]
+    for name in ordered:
+        draw(tmp_path / name)
+    assert [Path(id_).name for id_ in ids(open_data(f"{tmp_path}/*.png"))] == ids(open_data(str(tmp_path))) == ordered
+
+
+def test_names_have_one_order_however_the_file_system_lists_them() -> None:
+    ordered = ["a", "A1", "a01", "a1", "a2", "a10", "b"]
+    assert sorted(ordered, key=natural_key) == sorted(set(ordered), key=natural_key) == ordered
 
 
 def test_open_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,8 +27,9 @@ def files_below(folder: Path, *patterns: str) -> list[Path]:
 
 
 def natural_key(text: str) -> list[tuple[int, int, str]]:
-    """Returns a sort key that puts ``2.jpg`` before ``10.jpg``."""
-    return [(0, int(run), "") if run.isdecimal() else (1, 0, run.casefold()) for run in re.split(r"(\d+)", text)]
+    """Returns a sort key that puts ``2.jpg`` before ``10.jpg``. Different names never have the same key."""
+    runs = [(0, int(run), "") if run.isdecimal() else (1, 0, run.casefold()) for run in re.split(r"(\d+)", text)]
+    return [*runs, (-1, 0, text)]  # ``1.jpg`` and ``01.jpg``; below 0, so that ``a`` stays before ``a1``
 
 
 MOST_FILES = 1_000_000  # maximum number of names that a pattern with braces expands to

@@ -13,6 +13,7 @@ from tellapart.data.descriptions import described
 from tellapart.data.dropped import counting_dropped
 from tellapart.data.equal_ids import check_unique_ids
 from tellapart.data.file_names import PICTURE_SUFFIXES
+from tellapart.data.file_patterns import natural_key
 from tellapart.data.kinds import is_picture
 from tellapart.data.options import Options
 from tellapart.data.reader import READERS
@@ -32,11 +33,12 @@ def open_data(spec: str) -> Dataset:
 
 
 def expanded(specs: Sequence[str]) -> list[str]:
-    """Replaces each pattern of picture files ('photos/*.jpg') with the matching files, in order."""
+    """Replaces each pattern of picture files ('photos/*.jpg') with the matching files, in the order of a folder."""
     found = []
     for spec in specs:
         pattern = str(Path(spec).expanduser()) if any(mark in spec for mark in "*?[") else ""
-        files = [] if not pattern or Path(spec).exists() else sorted(glob.glob(pattern, recursive=True))  # noqa: PTH207
+        files = [] if not pattern or Path(spec).exists() else glob.glob(pattern, recursive=True)  # noqa: PTH207
+        files.sort(key=natural_key)
         found += files if any(is_picture(Path(file)) for file in files) else [spec]
     return found
 
