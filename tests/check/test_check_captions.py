@@ -99,8 +99,21 @@ def test_another_language_may_be_expected() -> None:
 
     german = CaptionFile("captions", {"1": ["Der Hund sitzt auf einer Bank."], "2": ["The dog is on the bench."]})
     assert [one.id for one in check_captions(german, None, language_name="de").found["language"]] == ["2"]
-    chinese = CaptionFile("captions", {"1": ["一只狗在草地上奔跑。"]})
-    assert check_captions(chinese, None, language_name="zh").found["language"] == []
+    chinese = check_captions(CaptionFile("captions", {"1": ["一只狗在草地上奔跑。"]}), None, language_name="zh")
+    assert chinese.found["language"] == [] and "language" in chinese.skipped
+    assert "language" not in chinese.to_json()["kinds"]
+    assert "language: not checked, because 'zh' is not one of en, de, fr, es, it, pt, nl" in chinese.notes
+
+
+def test_every_caption_counts_once(tmp_path: Path) -> None:
+    """Also equal captions of one picture, and all captions of a picture that is not there."""
+    write(tmp_path, GOOD)
+    texts = {"1.png": ["A red circle."] * 3, "2.png": ["", ""], "x.png": ["A blue square.", "A green star."]}
+    found = check_captions(CaptionFile("captions", texts), open_data(str(tmp_path / "pictures")))
+    assert {kind: found.count(kind) for kind in ("repeated", "empty", "no picture", "no caption")} == {
+        "repeated": 2, "empty": 2, "no picture": 2, "no caption": len(GOOD) - 2,
+    }  # fmt: skip
+    assert found.rate("repeated") == 2 / 7
 
 
 def test_the_command_prints_writes_and_fails(cli: Cli, tmp_path: Path) -> None:
@@ -122,6 +135,10 @@ def test_the_command_prints_writes_and_fails(cli: Cli, tmp_path: Path) -> None:
     assert cli("check", str(captions), "--fail-on", "refusal").status == 0
     wrong = cli("check", str(captions), "--fail-on", "emty")
     assert wrong.status == 2 and "did you mean 'empty'" in wrong.err
+    for kind, argument in (("leaked", "--references"), ("blank=1", "PICTURES"), ("language", "--language en or de")):
+        ignored = cli("check", str(captions), "--fail-on", kind, "--language", "zh")
+        assert ignored.status == 2 and f"--fail-on {kind}: this kind was not checked" in ignored.err
+        assert f"because it requires {argument}" in ignored.err
 
 
 class CountedId(str):
@@ -209,6 +226,7 @@ def test_a_captioner_doubts_words_of_other_pictures() -> None:
     fact = "doubtful words, %"
     assert wrong.facts[fact] > 2 * clean.facts[fact] and wrong.count("doubtful") > clean.count("doubtful")
     assert "doubtful" in wrong.alarms()
+    assert len({one.id for one in wrong.found["doubtful"]}) == wrong.count("doubtful")
 
 
 def test_models_need_pictures(cli: Cli, tmp_path: Path) -> None:

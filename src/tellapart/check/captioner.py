@@ -37,9 +37,8 @@ def ask_captioner(
     captioner.model.eval()
     findings, words, doubted = list[Finding](), 0, 0
     for start in track(range(0, len(rows), DOUBTFUL_PICTURES), label="reading captions"):
-        block = list(rows[start : start + DOUBTFUL_PICTURES])
-        if len(block) == 1:
-            block = [*rows[max(start - 1, 0) : start], *block]
+        first = start - (0 < start == len(rows) - 1)  # the last row alone is compared with the one before
+        block = rows[first : start + DOUBTFUL_PICTURES]
         places = np.array([row_of[row.id] for row in block])
         tokens_RT, valid_RT = (
             x.to(captioner.device) for x in captioner.pad(captioner.tokenize([r.text for r in block]))
@@ -49,7 +48,7 @@ def ask_captioner(
         with torch.no_grad():
             log_p_ORT = speaker.log_probs(rollout, Batch([], torch.from_numpy(places), seen))
         evidence = word_evidence(log_p_ORT, rollout, captioner.tokenizer)
-        for r, row in enumerate(block):
+        for r, row in enumerate(block[start - first :], start - first):
             here = evidence.written(r)
             bad = [word for w, word in here if evidence.evidence_RW[r, w] < DOUBT]
             words, doubted = words + len(here), doubted + len(bad)

@@ -127,9 +127,7 @@ def _quoted(match: re.Match[str] | None) -> str:
 
 
 def language(row: CheckedCaption, expected: str) -> str:
-    """Describes the caption's script or language if it is not ``expected``."""
-    if expected not in LANGUAGES:
-        return ""
+    """Describes the caption's script or language if it is not ``expected``, a key of `LANGUAGES`."""
     letters = [char for char in row.text if char.isalpha()]
     foreign = sum(ord(char) > 0x24F and not 0x1E00 <= ord(char) <= 0x1EFF for char in letters)
     if foreign > 0.3 * max(len(letters), 1):

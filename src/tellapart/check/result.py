@@ -21,18 +21,21 @@ from tellapart.utils.strict_json import json_value
 
 @dataclass
 class Check:
-    """Findings by kind, and the number of captions and pictures checked. ``skipped``: kinds whose input is missing."""
+    """Findings by kind, and the number of captions and pictures checked.
+
+    ``skipped``: the kinds that were not checked, and the argument that each of them requires.
+    """
 
     captions: int
     pictures: int
     found: dict[str, list[Finding]]
     facts: dict[str, float] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-    skipped: tuple[str, ...] = ()
+    skipped: dict[str, str] = field(default_factory=dict)
 
     def count(self, kind: str) -> int:
         """Returns the number of captions or pictures with this kind of defect."""
-        return len({(one.id, one.text) for one in self.found.get(kind, ())})
+        return len(self.found.get(kind, ()))
 
     def _whole(self, kind: str) -> int:
         return self.captions if DEFECTS[kind].of == CAPTION else self.pictures

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -38,7 +38,7 @@ def check_captions(
 
     dataset: the pictures; None checks only the captions.
     references: required by ``leaked`` and ``mispaired``.
-    language_name: a key of `LANGUAGES`, or another language, which is only checked for Latin script.
+    language_name: a key of `LANGUAGES`; for other languages, ``language`` is not checked, which a note states.
 
     Raises `UsageError` if captions and pictures have no ids in common.
     """
@@ -50,9 +50,7 @@ def check_captions(
         items = list(dataset)
         findings += [Finding("unreadable", key, detail=why) for key, why in dataset.missing]
         known = {item.id for item in items} | {part for key, _ in dataset.missing for part in (key, Path(key).name)}
-        findings += [
-            Finding("no picture", key, own[0] if own else "") for key, own in texts.items() if key not in known
-        ]
+        findings += [Finding("no picture", key, text) for key, own in texts.items() if key not in known for text in own]
         findings += [Finding("no caption", item.id) for item in items if not texts.get(item.id)]
         findings += check_pictures(items)
     rows = checks.rows_of(texts)
@@ -62,7 +60,6 @@ def check_captions(
         "refusal": checks.each(checks.refusal, rows),
         "loop": checks.each(checks.loop, rows),
         "encoding": checks.each(checks.encoding, rows),
-        "language": checks.each(partial(checks.language, expected=language_name), rows),
         "cut": checks.cut(rows),
         "template": checks.template(rows),
         "repeated": checks.repeated(rows),
@@ -70,6 +67,10 @@ def check_captions(
         "near": checks.near(rows, pictures),
         "neighbour": checks.neighbour(rows),
     }
+    if language_name in checks.LANGUAGES:
+        of_captions["language"] = checks.each(partial(checks.language, expected=language_name), rows)
+    else:
+        notes.append(f"language: not checked, because '{language_name}' is not one of {', '.join(checks.LANGUAGES)}")
     if references is not None:
         if dataset is None:
             captioned = KnownIds(file.name, list(texts), file.files, file.numbered)
@@ -84,32 +85,37 @@ def check_captions(
     facts = {"mean number of other pictures with the same caption": float(np.mean(said)) - 1 if said else float("nan")}
     unreadable = {one.id for one in findings if one.kind == "unreadable"}
     readable = [item for item in items if item.id not in unreadable and texts.get(item.id)]
+    if len(readable) < 2 and (scorer or captioner):
+        say("skipping --scorer and --captioner: they require at least two readable pictures with captions")
+        scorer = captioner = None
     # Models are imported only here, because torch loads slower than the other checks run.
-    if scorer is not None and _enough(readable, "scorer"):
+    if scorer is not None:
         from tellapart.check.scorer import ask_scorer
 
         more, statistics = ask_scorer(rows, readable, scorer)
         findings, facts = findings + more, facts | statistics
-    if captioner is not None and _enough(readable, "captioner"):
+    if captioner is not None:
         from tellapart.check.captioner import ask_captioner
 
         more, statistics = ask_captioner(rows, readable, captioner)
         findings, facts = findings + more, facts | statistics
     given = {"references": references, "scorer": scorer, "captioner": captioner}
-    skipped = [kind.name for kind in DEFECTS.values() if kind.needs and given[kind.needs] is None]
-    if dataset is None:
-        skipped += [kind.name for kind in DEFECTS.values() if kind.of == PICTURE or kind.name == "no picture"]
     total = len(items) + (len(dataset.missing) if dataset is not None else 0)
     found: dict[str, list[Finding]] = {name: [] for name in DEFECTS}
     for one in findings:
         found[one.kind].append(one)
-    return Check(len(rows), total, found, facts, notes, tuple(skipped))
+    return Check(len(rows), total, found, facts, notes, _skipped(given, dataset, language_name))
 
 
-def _enough(items: Sequence[Item], who: str) -> bool:
-    if len(items) < 2:
-        say(f"skipping the {who}: it requires at least two readable pictures with captions")
-    return len(items) >= 2
+def _skipped(given: Mapping[str, object], dataset: Dataset | None, language_name: str) -> dict[str, str]:
+    """Returns the kinds that cannot be checked with the given inputs, and the argument that each of them requires."""
+    skipped = {kind.name: f"--{kind.needs}" for kind in DEFECTS.values() if kind.needs and given[kind.needs] is None}
+    if dataset is None:
+        of_pictures = [kind.name for kind in DEFECTS.values() if kind.of == PICTURE]
+        skipped |= dict.fromkeys([*of_pictures, "no picture"], "PICTURES")
+    if language_name not in checks.LANGUAGES:
+        skipped["language"] = f"--language {' or '.join(checks.LANGUAGES)}"
+    return skipped
 
 
 def _matched(file: CaptionFile, dataset: Dataset) -> tuple[dict[str, list[str]], list[str]]:

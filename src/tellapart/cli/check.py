@@ -47,7 +47,7 @@ def check(
         references: Reference captions, to detect captions that were copied from them or belong to other pictures.
         scorer: Scorer, to detect captions that fit other pictures better.
         captioner: Captioner, to detect words that fit any picture.
-        language: Language of the captions: en, de, fr, es, it, pt, nl, …
+        language: Language of the captions: en, de, fr, es, it, pt or nl. The language of others is not checked.
         fail_on: Exit with status 1 if this kind of damage exceeds its threshold ('any': all kinds). Repeatable.
         report: HTML page to write, with the fifty worst captions.
     """
@@ -73,6 +73,9 @@ def check(
     if report is not None:
         write_check_page(found, report, typed_command(), dataset)
         say(f"report: {report}")
+    for option in fail_on or ():
+        if argument := found.skipped.get(option.partition("=")[0].strip()):
+            raise UsageError(f"--fail-on {option}: this kind was not checked, because it requires {argument}")
     if levels and (loud := found.alarms(levels)):
         rates = ", ".join(f"{name} {100 * found.rate(name):.2f}%" for name in loud)
         raise TellapartError(f"the threshold of --fail-on is exceeded: {rates}")
@@ -83,7 +86,6 @@ def levels_of(options: list[str] | tuple[str, ...]) -> dict[str, float | None]:
 
     Raises `UsageError`.
     """
-
     levels: dict[str, float | None] = {}
     for option in options:
         name, equals, percent = (part.strip() for part in option.partition("="))
