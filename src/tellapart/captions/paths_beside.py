@@ -55,5 +55,5 @@ def common_folder(items: Sequence[Item]) -> Path:
     paths = [item.picture.path.absolute() for item in items if isinstance(item.picture, FilePicture)]
     if len(paths) < len(items) or not paths:
         name = next((item.picture.name for item in items if not isinstance(item.picture, FilePicture)), "nothing")
-        raise UsageError(f"{name} is not a file, so a .txt file cannot be written beside it; use -o captions.jsonl")
+        raise UsageError(f"{name} is not a file, so no file can be written beside it; use -o captions.jsonl")
     return Path(os.path.commonpath([path.parent for path in paths]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import posixpath
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -55,11 +56,10 @@ class Sidecars(CaptionLayout):
             ]
             names = [name for _, name in pictures]
             beside = sidecars(names, texts, suffixes)
-            stems = [posixpath.splitext(name)[0] for name in names]
-            taken = {stem for stem in stems if stems.count(stem) > 1} if len(set(stems)) < len(stems) else set()
+            pictures_of = Counter(posixpath.splitext(name)[0] for name in names)
             for id_, name in pictures:
                 stem = posixpath.splitext(name)[0]
-                files[id_] = folder / beside.get(name, (name if stem in taken else stem) + suffixes[0])
+                files[id_] = folder / beside.get(name, (name if pictures_of[stem] > 1 else stem) + suffixes[0])
         return cls(suffixes, files)
 
     @property
