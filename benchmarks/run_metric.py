@@ -14,10 +14,10 @@ import time
 def main(metric: str, captions_file: str, references_file: str) -> dict[str, float | list[float]]:
     """Times ``tellapart.metrics.METRIC`` on files with one caption per line, and references separated by tabs."""
     from tellapart import metrics
-    from tellapart.data.caption_files import read_captions, read_references
+    from tellapart.data.caption_files import read_caption_file, read_reference_file
 
-    captions = list(read_captions(captions_file).values())
-    references = list(read_references(references_file).values())
+    captions = [text for (text,) in read_caption_file(captions_file).texts.values()]
+    references = list(read_reference_file(references_file).texts.values())
     function = getattr(metrics, metric)
     start = time.perf_counter()
     score = float(function(captions, references)[0])

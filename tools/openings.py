@@ -7,7 +7,7 @@ import os
 from collections import Counter
 from pathlib import Path
 
-from tellapart.data.caption_files import read_references
+from tellapart.data.caption_files import read_reference_file
 from tellapart.language.stock_phrases import refusal
 from tellapart.purposes.shortening import without_openings
 
@@ -22,7 +22,9 @@ def captions(data: Path) -> dict[str, list[str]]:
         "Flickr30k, test split": data / "published" / "references_flickr30k_karpathy_test.txt",
         "COCO, 280 photos": data / "coco280" / "captions.json",
     }
-    texts = {name: [text for own in read_references(file).values() for text in own] for name, file in files.items()}
+    texts = {
+        name: [text for own in read_reference_file(file).texts.values() for text in own] for name, file in files.items()
+    }
     sets = json.loads((data / "annotations" / "imagecode_valid.json").read_text(encoding="utf-8"))
     return {
         **texts,

@@ -14,7 +14,7 @@ from real_data import DATA
 from tellapart.check.pairing import measure_fit, misfits
 from tellapart.check.run import check_captions
 from tellapart.data.caption_file import CaptionFile
-from tellapart.data.caption_files import read_caption_lists, read_references
+from tellapart.data.caption_files import read_caption_file, read_reference_file
 from tellapart.errors import UsageError
 from tellapart.evaluation.evaluate import evaluate
 from tellapart.evaluation.options import EvalOptions
@@ -97,9 +97,9 @@ def test_published_captions_with_ids_are_not_scored_against_plain_lines() -> Non
     lines = published / "references_coco_karpathy_test.txt"
     with pytest.raises(UsageError, match=r"references.*: the 5,000 entries have no ids"):
         run_eval(EvalOptions([published / "capenrich_coco.json"], lines, metrics=["cider"]))
-    captions = {key: texts[0] for key, texts in read_caption_lists(published / "clipcap_coco_on_coco.txt").items()}
+    captions = {key: texts[0] for key, texts in read_caption_file(published / "clipcap_coco_on_coco.txt").texts.items()}
     shifted = dict(zip(captions, [*list(captions.values())[1:], captions["1"]], strict=True))
-    references = list(read_references(lines).values())
+    references = list(read_reference_file(lines).texts.values())
     for texts, doubtful in ((captions, False), (shifted, True), (mixed(captions), True)):
         fit = measure_fit(list(texts.values()), references)
         assert fit is not None and fit.doubtful is doubtful

@@ -11,12 +11,16 @@ import pytest
 from real_data import DATA
 
 from tellapart.data.caption_alignment import align_lists
-from tellapart.data.caption_files import read_caption_file, read_caption_lists, read_captions, read_references
+from tellapart.data.caption_files import read_caption_file, read_reference_file
 from tellapart.data.caption_matching import KnownIds, match_captions
 from tellapart.data.empty_captions import with_text
 from tellapart.errors import UsageError
 
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"{DATA} is absent; set TELLAPART_DATA")
+
+
+def read_captions(path: Path) -> dict[str, str]:
+    return {key: text for key, (text,) in read_caption_file(path).texts.items()}
 
 
 @pytest.fixture
@@ -68,7 +72,7 @@ def test_plain_text_is_numbered_from_one_and_keeps_empty_lines_in_their_place(wr
     ],
 )  # fmt: skip
 def test_every_layout_reads_the_same_references(write, name, content):
-    assert read_references(write(name, content)) == {"1": ["a dog", "the dog"], "2": ["a cat"]}
+    assert read_reference_file(write(name, content)).texts == {"1": ["a dog", "the dog"], "2": ["a cat"]}
 
 
 @pytest.mark.parametrize(
@@ -176,13 +180,11 @@ def test_missing_folder_and_binary(tmp_path):
             read_captions(path)
 
 
-def test_doubles_are_an_error_for_one_caption_an_id_and_a_list_for_many(write):
+def test_several_captions_of_an_id_are_a_list(write):
     path = write(
         "c.json", [{"image_id": 1, "caption": "a"}, {"image_id": 2, "caption": "b"}, {"image_id": 1, "caption": "c"}]
     )
-    assert read_caption_lists(path) == {"1": ["a", "c"], "2": ["b"]}
-    with pytest.raises(UsageError, match=r"1 ids have several captions \('1'\)"):
-        read_captions(path)
+    assert read_caption_file(path).texts == {"1": ["a", "c"], "2": ["b"]}
 
 
 def test_every_kind_of_trouble_is_counted_and_named():
@@ -223,16 +225,16 @@ def test_a_sound_file_has_no_notes_and_an_empty_caption_is_one():
 @needs_data
 def test_published_files_align():
     captions = read_captions(DATA / "published/capenrich_coco.json")
-    references = read_references(DATA / "annotations/coco_karpathy_test.json")
+    references = read_reference_file(DATA / "annotations/coco_karpathy_test.json").texts
     kept, notes = align_lists(captions, references)
     assert len(kept) == 5000 and sum(len(references[key]) for key in kept) == 25010 and notes == []
     for system, count in (("coco_karpathy_test", 5000), ("flickr30k_karpathy_test", 1000)):
-        told = read_references(DATA / f"published/references_{system}.txt")
+        told = read_reference_file(DATA / f"published/references_{system}.txt").texts
         assert len(told) == count and set(map(len, told.values())) == {5}
         said = read_captions(DATA / f"published/clipcap_coco_on_{system.split('_')[0]}.txt")
         assert align_lists(said, told)[0] == {key: [text] for key, text in said.items()}
     assert len(read_captions(DATA / "annotations/captions_val2014_fakecap_results.json")) == 1000
-    flickr = read_references(DATA / "flickr8k/Flickr8k.token.txt")
+    flickr = read_reference_file(DATA / "flickr8k/Flickr8k.token.txt").texts
     assert sum(map(len, flickr.values())) == 40460 and len(flickr["1000268201_693b08cb0e.jpg"]) == 5
 
 
@@ -241,4 +243,4 @@ def test_published_files_align():
 def test_files_of_other_pictures_are_refused():
     captions = read_captions(DATA / "published/clipcap_coco_on_coco.txt")
     with pytest.raises(UsageError, match="none of the ids"):
-        align_lists(captions, read_references(DATA / "flickr8k/Flickr8k.token.txt"))
+        align_lists(captions, read_reference_file(DATA / "flickr8k/Flickr8k.token.txt").texts)

@@ -12,7 +12,7 @@ import pytest
 from reader_help import all_of, draw, ids, png, tar
 
 from tellapart.data import open_data
-from tellapart.data.caption_files import read_caption_lists, read_references
+from tellapart.data.caption_files import read_caption_file, read_reference_file
 from tellapart.errors import PictureError, UsageError
 
 RED, BLUE = (255, 0, 0), (0, 0, 255)
@@ -56,19 +56,19 @@ def test_files_of_the_system_are_no_captions(tmp_path: Path, capsys: pytest.Capt
     (tmp_path / ".ipynb_checkpoints").mkdir()
     for name in ("p0.txt", "p1.txt", ".ipynb_checkpoints/p0-checkpoint.txt", "._p1.txt", "README.txt", "LICENSE.txt"):
         (tmp_path / name).write_bytes(b"\0\5\x16\7" if name.startswith("._") else f"of {name}\n".encode())
-    assert read_caption_lists(tmp_path) == {"p0": ["of p0.txt"], "p1": ["of p1.txt"]}
+    assert read_caption_file(tmp_path).texts == {"p0": ["of p0.txt"], "p1": ["of p1.txt"]}
     for name in ("p0.jpg", "p1.jpg"):
         draw(tmp_path / name)
     (tmp_path / "notes.txt").write_text("call Anna\n")
-    assert read_caption_lists(tmp_path) == {"p0": ["of p0.txt"], "p1": ["of p1.txt"]}
+    assert read_caption_file(tmp_path).texts == {"p0": ["of p0.txt"], "p1": ["of p1.txt"]}
     assert "ignored 3 text files without a picture of the same name" in capsys.readouterr().err
     for name in ("p0.txt", "p1.txt", "notes.txt"):
         (tmp_path / name).unlink()
     (tmp_path / "p0.json").write_text('{"caption": "a dog"}')
-    assert read_caption_lists(tmp_path) == {"p0": ["a dog"]}
+    assert read_caption_file(tmp_path).texts == {"p0": ["a dog"]}
     metadata = tmp_path / ".ipynb_checkpoints" / "metadata.jsonl"
     lines(metadata, {"file_name": "p0.jpg", "text": "old"})
-    assert read_caption_lists(tmp_path) == {"p0": ["a dog"]}
+    assert read_caption_file(tmp_path).texts == {"p0": ["a dog"]}
 
 
 def test_folders_that_systems_keep_for_themselves_hold_no_pictures(tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_folders_that_systems_keep_for_themselves_hold_no_pictures(tmp_path: Pat
     draw(tmp_path / "p0.png")
     (tmp_path / "p0.txt").write_text("a dog\n")
     assert ids(open_data(str(tmp_path))) == ["p0.png"]
-    assert read_caption_lists(tmp_path) == {"p0": ["a dog"]}
+    assert read_caption_file(tmp_path).texts == {"p0": ["a dog"]}
     shard = tar(tmp_path / "a.tar", ("@eaDir/k0/t.png", png()), ("__MACOSX/k1.png", png()), ("k0.png", png("blue")))
     assert ids(open_data(str(shard))) == ["a/k0"]
 
@@ -91,7 +91,7 @@ def test_texts_beside_pictures_whatever_program_named_them(name: str, tmp_path: 
     (tmp_path / name).write_text("a dog\n")
     assert all_of(open_data(str(tmp_path))) == [("shot.png", ("a dog",), "")]
     assert open_data(str(tmp_path / "shot.png"))[0].references == ("a dog",)
-    assert list(read_caption_lists(tmp_path).values()) == [["a dog"]]
+    assert list(read_caption_file(tmp_path).texts.values()) == [["a dog"]]
 
 
 @pytest.mark.parametrize("disk", ["NFC", "NFD"])
@@ -134,7 +134,7 @@ def test_text_with_a_byte_order_mark(encoding: str, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("Müller\nä dog\n", encoding=encoding)
     (tmp_path / "b.txt").write_text("a cat\n")
     assert [item.references for item in open_data(str(tmp_path))] == [("Müller", "ä dog"), ("a cat",)]
-    assert read_references(tmp_path) == {"a": ["Müller", "ä dog"], "b": ["a cat"]}
+    assert read_reference_file(tmp_path).texts == {"a": ["Müller", "ä dog"], "b": ["a cat"]}
     (tmp_path / "d.csv").write_text("image,caption\na.png,Müller\nb.png,a cat\n", encoding=encoding)
     lines_of = "".join(json.dumps({"image": f"{n}.png", "caption": "Müller"}, ensure_ascii=False) + "\n" for n in "ab")
     (tmp_path / "d.jsonl").write_text(lines_of, encoding=encoding)
@@ -152,7 +152,7 @@ def test_text_in_another_encoding_is_refused_by_its_name(tmp_path: Path, capsys:
     assert item.references == () and "1 of 1 text files next to pictures cannot be read" in capsys.readouterr().err
     for path in (tmp_path, tmp_path / "d.csv"):
         with pytest.raises(UsageError, match="not valid UTF-8") as caught:
-            read_caption_lists(path)
+            read_caption_file(path)
         assert ("a.txt" if path.is_dir() else "d.csv") in str(caught.value)
 
 
@@ -265,9 +265,9 @@ def test_splits_as_keys_are_no_ids(tmp_path: Path) -> None:
         ("a.png", ("a dog",), "train"),
         ("b.png", ("a cat",), "test"),
     ]
-    assert read_caption_lists(tmp_path / "d.json") == {"a.png": ["a dog"], "b.png": ["a cat"]}
+    assert read_caption_file(tmp_path / "d.json").texts == {"a.png": ["a dog"], "b.png": ["a cat"]}
     (tmp_path / "ids.json").write_text(json.dumps({"train": ["a train", "a red train"]}))
-    assert read_references(tmp_path / "ids.json") == {"train": ["a train", "a red train"]}
+    assert read_reference_file(tmp_path / "ids.json").texts == {"train": ["a train", "a red train"]}
 
 
 def test_ids_that_pandas_made_floats(tmp_path: Path) -> None:

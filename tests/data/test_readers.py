@@ -8,7 +8,7 @@ import pytest
 from reader_help import draw, ids, wrong
 
 from tellapart.data import Skipped, open_data, open_many
-from tellapart.data.caption_files import read_references
+from tellapart.data.caption_files import read_reference_file
 from tellapart.data.file_patterns import natural_key
 from tellapart.errors import PictureError, UsageError
 
@@ -120,7 +120,7 @@ def test_a_caption_file_beside_a_text_file_is_named(tmp_path: Path, capsys: pyte
     (tmp_path / "a.txt").write_text("dog, grass\n")
     (tmp_path / "a.json").write_text("{}")
     told = ".caption files whose pictures also have a .txt"
-    for read in (lambda: open_data(str(tmp_path))[0].references, lambda: read_references(tmp_path)["a"]):
+    for read in (lambda: open_data(str(tmp_path))[0].references, lambda: read_reference_file(tmp_path).texts["a"]):
         (tmp_path / "a.caption").unlink(missing_ok=True)
         assert list(read()) == ["dog, grass"] and not capsys.readouterr().err
         (tmp_path / "a.caption").write_text("a dog on the grass\n")
@@ -131,7 +131,7 @@ def test_a_caption_file_beside_a_longer_text_file_is_named(tmp_path: Path, capsy
     draw(tmp_path / "a.jpg")
     (tmp_path / "a.jpg.txt").write_text("a dog\n")
     (tmp_path / "a.caption").write_text("a cat\n")
-    for read in (lambda: open_data(str(tmp_path))[0].references, lambda: read_references(tmp_path)["a.jpg"]):
+    for read in (lambda: open_data(str(tmp_path))[0].references, lambda: read_reference_file(tmp_path).texts["a.jpg"]):
         assert list(read()) == ["a dog"]
         told = capsys.readouterr().err.replace("\n", " ")
         assert ".caption files whose pictures also have a .txt: a.caption" in told and "without a picture" not in told

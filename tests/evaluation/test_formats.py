@@ -11,7 +11,7 @@ import pytest
 from command_line import Cli
 from PIL import Image
 
-from tellapart.data.caption_files import read_caption_lists
+from tellapart.data.caption_files import read_caption_file
 from tellapart.errors import UsageError
 from tellapart.evaluation.stored_results import read_results
 from tellapart.metrics.holm import holm
@@ -126,7 +126,7 @@ def test_of_several_captions_all_are_written_and_can_be_read_again(cli: Cli, tmp
     path = tmp_path / "five.jsonl"
     path.write_text('{"id": "1", "captions": ["a dog", "the dog"]}\n{"id": "2", "captions": ["a cat", "cats"]}\n')
     assert cli("eval", "--captions", path, "--metrics", "length,div1", "--per-caption", tmp_path / "p.csv").status == 0
-    assert read_caption_lists(tmp_path / "p.csv") == {"1": ["a dog", "the dog"], "2": ["a cat", "cats"]}
+    assert read_caption_file(tmp_path / "p.csv").texts == {"1": ["a dog", "the dog"], "2": ["a cat", "cats"]}
 
 
 def test_the_report_of_caption_files_shows_pictures_with_every_caption(cli: Cli, files: Path) -> None:

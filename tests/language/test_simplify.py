@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from tellapart.cli.whole_app import whole_app
 from tellapart.data import open_data
-from tellapart.data.caption_files import read_references
+from tellapart.data.caption_files import read_reference_file
 from tellapart.errors import UsageError
 from tellapart.language.simplify import simplify, simplify_all
 
@@ -63,7 +63,7 @@ def test_a_coco_file_becomes_one_that_training_reads(tmp_path: Path) -> None:
     done = CliRunner().invoke(whole_app(), [*arguments, "--json"])
     told = json.loads(done.stdout)
     assert (told["captions"], told["kept"], told["dropped"]) == (3, 3, 0) and told["words"] == pytest.approx(3.33)
-    assert read_references(out) == {"7": ["a man riding a wave", "a surfer"], "9": ["a dog running"]}
+    assert read_reference_file(out).texts == {"7": ["a man riding a wave", "a surfer"], "9": ["a dog running"]}
     assert json.loads(out.read_text().splitlines()[0])["image"] == "7.jpg"
     with out.open("a") as file:
         file.write("\n")
@@ -72,7 +72,7 @@ def test_a_coco_file_becomes_one_that_training_reads(tmp_path: Path) -> None:
     )
     shown = CliRunner().invoke(whole_app(), [*arguments, "--overwrite", "--keep", "subject"])
     assert "wrote 3 captions with an average of 2.0 words" in shown.stdout
-    assert read_references(out)["7"] == ["a man", "a surfer"]
+    assert read_reference_file(out).texts["7"] == ["a man", "a surfer"]
     error = CliRunner().invoke(whole_app(), [*arguments, "--keep", "subjcet"]).exception
     assert isinstance(error, UsageError) and "did you mean 'subject'" in str(error)
 

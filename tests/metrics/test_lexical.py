@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from real_data import DATA
 
-from tellapart.data.caption_files import read_captions, read_references
+from tellapart.data.caption_files import read_caption_file, read_reference_file
 from tellapart.metrics import lexical
 from tellapart.metrics.registry import METRICS
 from tellapart.scenes import Scenes
@@ -76,7 +76,7 @@ def test_an_empty_caption_abstains_from_the_mean_of_repetitions():
 @pytest.mark.data
 @needs_data
 def test_capenrich_has_the_length_and_the_diversity_of_table_1_of_paper_1():
-    captions = list(read_captions(DATA / "published/capenrich_coco.json").values())
+    captions = [text for (text,) in read_caption_file(DATA / "published/capenrich_coco.json").texts.values()]
     assert round(lexical.length(captions)[0], 1) == 13.3
     assert round(lexical.lexical_diversity(captions)[0], 1) == 1.5
 
@@ -85,7 +85,7 @@ def test_capenrich_has_the_length_and_the_diversity_of_table_1_of_paper_1():
 @needs_data
 @pytest.mark.parametrize("name", ["flickr8k/Flickr8k.token.txt", "annotations/coco_karpathy_test.json"])
 def test_people_hardly_repeat_themselves(name):
-    captions = [text for texts in read_references(DATA / name).values() for text in texts]
+    captions = [text for texts in read_reference_file(DATA / name).texts.values() for text in texts]
     corpus, value_N = lexical.repetition_rate(captions)
     print(f"{name}: {corpus:.3f} % of the words of {len(captions):,} captions, {np.nansum(value_N > 0):.0f} with any")
     assert 0.01 < corpus < 0.05

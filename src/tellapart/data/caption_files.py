@@ -60,7 +60,7 @@ from tellapart.data.text_files import (
     refuse_unread,
 )
 from tellapart.errors import UsageError
-from tellapart.utils.listed_names import few, preview_ids
+from tellapart.utils.listed_names import few
 from tellapart.utils.messages import say, say_once
 from tellapart.utils.untrusted_text import clean_text
 
@@ -80,27 +80,6 @@ _NOT_TEXT = {
     ".xls": "Excel's old .xls format is not supported; save the file as .xlsx or .csv",
 }
 METADATA_FILES = ("metadata.jsonl", "metadata.csv", "metadata.parquet")
-
-
-def read_captions(path: str | Path) -> dict[str, str]:
-    """Reads one caption per id. Raises `UsageError` for duplicate ids (see `read_caption_lists`)."""
-    captions = read_caption_lists(path)
-    doubles = [key for key, texts in captions.items() if len(texts) > 1]
-    if doubles:
-        raise UsageError(
-            f"{path}: {len(doubles)} ids have several captions ({preview_ids(doubles)}); expected one per id"
-        )
-    return {key: texts[0] for key, texts in captions.items()}
-
-
-def read_caption_lists(path: str | Path) -> dict[str, list[str]]:
-    """Reads all captions of each id, in file order. Plain text has one caption per line."""
-    return read_caption_file(path).texts
-
-
-def read_references(path: str | Path) -> dict[str, list[str]]:
-    """Reads the references of each id, in file order. In plain text, tabs separate the references of an id."""
-    return read_reference_file(path).texts
 
 
 def read_caption_file(path: str | Path) -> CaptionFile:
