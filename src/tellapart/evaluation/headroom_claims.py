@@ -18,7 +18,6 @@ from tellapart.scenes.claims import count_claims, stated_claims
 from tellapart.scenes.parser import word_spans
 from tellapart.models.training_mode import in_mode
 from tellapart.rewards.speaker import Speaker
-from tellapart.scenes.parser import token_spans as word_spans
 from tellapart.types import Item, Rollout
 from tellapart.utils.rng import ItemSeeds
 
