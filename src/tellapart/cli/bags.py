@@ -37,6 +37,7 @@ from tellapart.data import Dataset, open_many
 from tellapart.errors import UsageError, need_extra
 from tellapart.evaluation import benchmark_card
 from tellapart.evaluation.benchmark_card import Card
+from tellapart.utils.comma_lists import comma_list
 from tellapart.utils.locks import locked
 from tellapart.utils.messages import say
 from tellapart.utils.outputs import check_output, write_output
@@ -126,7 +127,6 @@ def mine(
         cluster_size: Mean cluster size (requires --features). Default: 5,000; one cluster for up to 25,000 pictures.
         overwrite: Replace a file that was mined with other settings.
     """
-
     if features is not None:
         kept = {
             "--captions": mining.captions,
@@ -194,7 +194,7 @@ def _mine_features(
 def sizes_of(size: str) -> list[int]:
     """Parses ``3,5,7`` as numbers. Raises `UsageError`."""
     try:
-        return bag_file.check_sizes([int(part) for part in size.split(",") if part.strip()])
+        return bag_file.check_sizes(list(map(int, comma_list(size))))
     except ValueError:
         raise UsageError(f"--size {size}: expected integers separated by commas, such as 3,5,7") from None
 
@@ -218,7 +218,6 @@ def build(
         out: Output folder of the benchmark.
         name: Name of the benchmark on its card. Default: the folder's name.
     """
-
     for file in ("bags.jsonl", "pictures.jsonl", *CARDS, *(f"{each}.json" for each in sizes_of(mining.size))):
         check_output(out / file)
     with locked(out, wait=False):
@@ -398,7 +397,6 @@ def export(
         out: Output folder of the curated benchmark.
         keep: How to combine reviewers' decisions: majority (ties are dropped), all, or any.
     """
-
     done = export_review(bags, decisions or decisions_of(bags), out, keep)
     kappa = "" if done.kappa is None else f"; κ {done.kappa:.2f}"
     line = (
@@ -443,6 +441,5 @@ def card_table(card: Card) -> rich.table.Table:
 
 def write_card(card: Card, folder: Path) -> None:
     """Writes card.md and card.html."""
-
     for name, text in zip(CARDS, (benchmark_card.markdown(card), benchmark_card.page(card)), strict=True):
         write_output(folder / name, text)

@@ -28,6 +28,7 @@ from tellapart.data import open_many
 from tellapart.errors import TellapartError, UsageError
 from tellapart.jobs.job import SUFFIX
 from tellapart.jobs.prepare import JobRequest
+from tellapart.utils.comma_lists import comma_list
 from tellapart.utils.messages import say
 from tellapart.utils.tables import table_of
 from tellapart.utils.typed_command import typed_command
@@ -66,7 +67,7 @@ class BoostOptions:
     @property
     def names(self) -> list[str]:
         """Returns the names of the stages."""
-        return [name.strip() for name in self.stages.split(",") if name.strip()]
+        return comma_list(self.stages)
 
 
 @app.command(rich_help_panel=DATA)

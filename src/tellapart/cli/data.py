@@ -38,7 +38,6 @@ KEPT = ("subject", "svo")
 @app.command()
 def kinds(as_json: Json = False) -> None:
     """List the kinds of data sets that kind:path?key=value accepts."""
-
     rows, broken = kinds_of_data()
     show(dict(rows), lambda: table_of(("kind", "description"), rows), as_json)
     for line in broken:
@@ -59,7 +58,6 @@ def simplify(
         output: Output file, as JSON lines.
         keep: Part to keep: subject ('a girl'), or svo, which adds the verb and object ('a man riding a wave').
     """
-
     if keep not in KEPT:
         raise UsageError(f"--keep: expected {' or '.join(KEPT)}, got '{keep}'{nearest(keep, KEPT)}")
     check_output(output)

@@ -118,7 +118,6 @@ def draw(image: Image.Image, columns: int = 40) -> None:
 
 def summary(folder: Path) -> RenderableType:
     """Returns a table of the five main changes, and the path of the report that contains all of them."""
-
     results = read_run(folder).results
     comparison = compare(results) if results is not None else None
     if comparison is None:

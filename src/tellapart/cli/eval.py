@@ -22,6 +22,7 @@ from tellapart.evaluation.run_eval import run_eval
 from tellapart.metrics.results import Results
 from tellapart.metrics.terminal_table import terminal_table
 from tellapart.metrics.typical_words import WORDS_KEY
+from tellapart.utils.comma_lists import comma_list
 from tellapart.utils.messages import say
 from tellapart.utils.outputs import check_output, write_output
 from tellapart.utils.tables import table_of
@@ -55,7 +56,7 @@ def evaluate(
         per_caption: Output file for per-caption scores: .jsonl or .csv.
         report: HTML page to write, with a gallery if --data provides pictures.
     """
-    names = [name.strip() for name in ",".join(options.metrics or ()).split(",") if name.strip()]
+    names = comma_list(",".join(options.metrics or ()))
     if settings == ["list"] or [name.lower() for name in names] == ["list"]:
         show_keys(as_json) if settings == ["list"] else show_metrics(as_json)
         return

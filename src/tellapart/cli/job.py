@@ -28,7 +28,6 @@ JobFolder = Annotated[str, typer.Argument(metavar="FOLDER", help="Job folder (RE
 @app.command()
 def status(folder: JobFolder, as_json: Json = False) -> None:
     """Show the progress of a job, on any machine that can read its files."""
-
     found = status_of(Job.open(folder))
     show(found, lambda: "\n".join(status_lines(found)), as_json)
 

@@ -31,7 +31,6 @@ def show(value: Any, render: Callable[[], RenderableType], as_json: bool) -> Non
 
 def show_run(folder: Path, as_json: bool) -> None:
     """Prints the results of a finished run, and the locations of its model and report."""
-
     value, results = read_results(folder)
     none = "Not evaluated, because the recipe names no test set. To evaluate the model, run: tellapart eval"
     show(value, lambda: terminal_table(results, without=("human", "chance")) if results.systems else none, as_json)

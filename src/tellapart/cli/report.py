@@ -28,7 +28,6 @@ def report(
         runs: Run folders.
         out: Output page. Default: RUN/report.html.
     """
-
     page = build_report(runs, out)
     with stdout_errors():
         print(for_terminal(str(page)))

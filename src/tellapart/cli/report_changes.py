@@ -45,7 +45,6 @@ def changes(
         top: Number of pictures to show per kind of decrease.
         allow_missing: Compare only the pictures that have a caption in both files.
     """
-
     dataset = open_data(data)
     files = {"before": read_caption_file(before), "after": read_caption_file(after)}
     captions, texts, notes = match_files(files, read_references(references), dataset, allow_missing, 0.5)

@@ -152,7 +152,6 @@ def report(
     Args:
         out: Output page. Default: report.html in the study's folder.
     """
-
     if out is not None:
         check_output(out, ".html", ".htm")
     study = open_study(folder)
@@ -178,7 +177,6 @@ def export(
         out: Output folder for answers.json and answers.csv.
         with_ids: Also write identifiers.csv for payment (personal data).
     """
-
     study = open_study(folder)
     with open_store(study, store, create=False) as answers:
         done = write(study, answers, out, with_ids=with_ids)
@@ -204,7 +202,6 @@ def forget(
         identifier: Delete the participant with this identifier, and their answers.
         all_ids: Delete all identifiers and keep the answers, after everyone has been paid.
     """
-
     if (identifier is None) == (not all_ids):
         raise UsageError(
             "nothing to delete; pass --id IDENTIFIER, or --all-ids to delete all identifiers and keep the answers"
@@ -222,7 +219,6 @@ def forget(
 
 def open_store(study: Study, location: str | None, *, create: bool = True) -> AnswerStore:
     """Opens the answer store that ``--store`` specifies, by default the one in the study's folder."""
-
     return AnswerStore.open(study, location or study.folder / STORE, create=create)
 
 

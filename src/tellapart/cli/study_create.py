@@ -118,7 +118,6 @@ def create(
 
 def summary(study: Study) -> dict[str, Any]:
     """Describes a new study as JSON values."""
-
     return {
         "folder": str(study.folder),
         "kind": study.kind,

@@ -13,6 +13,8 @@ from tellapart.errors import UsageError
 from tellapart.evaluation.human_judgements.agreement_in_file import agreement_with_people
 from tellapart.evaluation.judge_options import JudgeOptions
 from tellapart.evaluation.judges.arena_of_files import arena_of_files
+from tellapart.evaluation.judges.arena import run_arena
+from tellapart.utils.comma_lists import comma_list
 from tellapart.utils.messages import say
 
 
@@ -45,8 +47,7 @@ def judges(
         seed: Random seed for the bootstrap.
         repeats: Number of times the judge answers each question, to estimate its variance.
     """
-
-    names = None if metrics is None else [name.strip() for name in ",".join(metrics).split(",") if name.strip()]
+    names = None if metrics is None else comma_list(",".join(metrics))
     found = agreement_with_people(
         file,
         references or (),
@@ -83,7 +84,6 @@ def arena(
         seed: Random seed for the bootstrap.
         allow_missing: Compare only the pictures that have a caption in every file.
     """
-
     opened = judge.open()
     if opened is None:
         raise UsageError("an arena requires a judge; add --llm-judge openai:MODEL@http://127.0.0.1:8000/v1")

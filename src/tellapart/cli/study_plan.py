@@ -12,6 +12,7 @@ from tellapart.cli.options import Count, Json
 from tellapart.cli.output import show
 from tellapart.errors import UsageError
 from tellapart.study.power import Assumptions, PlannedDesign, cheapest, planned_designs
+from tellapart.utils.comma_lists import comma_list
 from tellapart.utils.tables import table_of
 
 
@@ -50,7 +51,6 @@ def plan(
         studies: Number of simulated studies per design.
         seed: Random seed for the simulation.
     """
-
     if budget is not None and not pay:
         raise UsageError("--budget requires --pay, the payment per participant; add it")
     if kind == "compare" and base is not None:
@@ -70,7 +70,7 @@ def plan(
 def numbers(option: str, text: str) -> list[int]:
     """Parses comma-separated integers of at least 1."""
     try:
-        found = [int(part) for part in text.split(",") if part.strip()]
+        found = list(map(int, comma_list(text)))
     except ValueError:
         found = []
     if not found or min(found) < 1:

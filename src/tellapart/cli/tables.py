@@ -22,6 +22,7 @@ from tellapart.errors import TellapartError, UsageError, nearest
 from tellapart.study.analysis import analyse
 from tellapart.study.design import open_study
 from tellapart.study.store import STORE, AnswerStore
+from tellapart.utils.comma_lists import comma_list
 from tellapart.utils.messages import say
 from tellapart.utils.recipe_names import fill_in
 from tellapart.utils.typed_command import typed_command
@@ -108,7 +109,7 @@ def tables(
     if options.seeds is not None:
         raise UsageError("--seeds requires --world scenes; to set the seed of a recipe, use --set seed=1")
     given = options.given(precision)
-    only = [name.strip() for name in (options.rows or "").split(",") if name.strip()]
+    only = comma_list(options.rows or "")
     plans = [table_plan.make_plan(paper, table, options.out, only, given) for paper, table in chosen]
     known = {system for plan in plans for system in plan.paper.systems}
     for system in (*given.files, *given.captioners):
@@ -178,6 +179,7 @@ def pairs_of(option: str, values: Sequence[str] | None) -> list[tuple[str, str]]
 
 
 def existing(path: str) -> Path:
+    """Returns the path of a caption file. Raises `UsageError` if it does not exist."""
     if not Path(path).is_file():
         raise UsageError(f"--captions {path}: no such file")
     return Path(path)
@@ -185,7 +187,6 @@ def existing(path: str) -> Path:
 
 def run_step(step: Step, place: str, options: Sequence[str]) -> None:
     """Runs a command in a separate process. Raises `TellapartError` if it fails."""
-
     say(f"{place}: {step.typed()}")
     words = [sys.executable, "-m", "tellapart", *map(fill_in, step.words), *options]
     done = subprocess.run(words, stdout=sys.stderr, check=False)
@@ -274,7 +275,6 @@ def cell_text(figure: Value | None, places: str) -> str:
 
 def study_figures(plan: Plan) -> Mapping[str, Mapping[str, float]]:
     """Returns the figures from a table's user study, by system and metric; empty until people have answered."""
-
     folder = plan.study_folder
     if not (folder / STORE).is_file():
         return {}

@@ -45,7 +45,6 @@ class WorkerOptions:
 
     def cluster(self) -> Workers:
         """Returns the requested workers."""
-
         address = (self.ray or "local").partition("?")[0] or "auto"
         resources = self.resources()
         return Workers(

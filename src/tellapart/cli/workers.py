@@ -72,7 +72,7 @@ def finished_job(
     begins = not is_url(path) and not Path(path).expanduser().exists()
     with nullcontext() if is_url(path) else locked(Path(path).expanduser(), wait=False):
         job = prepare(request, list(data), out, path, suffix, shard_items=options.shard_items, overwrite=overwrite)
-        if isinstance(options, JobOptions) and options.estimate:
+        if estimated:
             from tellapart.jobs.estimate import estimate
 
             for line in estimate(job, options.cluster(), options.price):
@@ -103,7 +103,6 @@ def job_counts(job: Job) -> dict[str, Any]:
 
     Raises `TellapartError` if no picture could be read.
     """
-
     counts: dict[str, Any] = {"items": 0, "written": 0, "left_out": 0}
     left_out, seen = Skipped(), 0
     for number in sorted(job.done()):

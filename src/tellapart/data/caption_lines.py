@@ -22,6 +22,7 @@ _MARKUP = re.compile(r"\s*<(?:!doctype|\?xml|html|head|body|table)\b", re.IGNORE
 
 
 def read_lines(path: Path, text: str, tabs: bool) -> Iterator[CaptionEntry]:
+    """Yields the entries of a text. ``tabs``: whether tabs may separate several texts of a line without an id."""
     if _MARKUP.match(text):
         raise UsageError(f"{path}: HTML and XML are not supported; export the table as CSV, JSON or Parquet")
     lines = text.removesuffix("\n").split("\n")

@@ -18,6 +18,7 @@ from tellapart.data.records import id_text
 from tellapart.data.row_errors import RowError
 from tellapart.data.splits import normalize_split
 from tellapart.errors import UsageError
+from tellapart.utils.comma_lists import comma_list
 
 COLUMN_KEYS = {
     **IMAGES,
@@ -45,7 +46,7 @@ class Columns:
 
         Raises a `UsageError` that lists the available columns.
         """
-        captions = tuple(name.strip() for name in options.text("captions").split(",") if name.strip())
+        captions = tuple(comma_list(options.text("captions")))
         wanted = [name for name in (options.text("image"), options.text("id"), *captions) if name]
         there = ", ".join(names) or "none"
         for name in wanted:

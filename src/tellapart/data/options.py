@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from tellapart.data.splits import normalize_split
 from tellapart.errors import UsageError
+from tellapart.utils.comma_lists import comma_list
 
 
 @dataclass(frozen=True)
@@ -43,4 +44,4 @@ class Options:
     @property
     def splits(self) -> frozenset[str]:
         """Returns the standard names of the requested splits. An empty set means all splits."""
-        return frozenset(normalize_split(name) for name in self.text("split").split(",") if name.strip())
+        return frozenset(map(normalize_split, comma_list(self.text("split"))))

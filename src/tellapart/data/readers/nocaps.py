@@ -18,13 +18,14 @@ from tellapart.data.reader import IMAGES, READERS, Reader
 from tellapart.data.readers.coco import annotation_files, read_files
 from tellapart.data.skipped import Skipped
 from tellapart.errors import UsageError, nearest
+from tellapart.utils.comma_lists import comma_list
 
 DOMAINS = {name: f"{name}-domain" for name in ("in", "near", "out")}
 
 
 def read(path: Path, options: Options) -> ReadItems:
     """Returns items in the order of the file's ``images``."""
-    names = [name.strip() for name in options.text("domain").split(",") if name.strip()]
+    names = comma_list(options.text("domain"))
     for name in names:
         if name not in DOMAINS and name not in DOMAINS.values():
             raise UsageError(f"{options.spec}: unknown domain '{name}'{nearest(name, DOMAINS)}")

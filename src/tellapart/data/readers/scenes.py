@@ -67,7 +67,6 @@ def read(path: Path, options: Options) -> ReadItems:
 @lru_cache(maxsize=8)
 def items_of(settings: tuple[tuple[str, Any], ...], stills: bool) -> tuple[Item, ...]:
     """Returns the items, cached because one process may train many small models on the same world."""
-
     scenes = Scenes(**dict(settings))
     items = (item for scene in scenes for item in (scene.stills() if stills else [scene.item()]))
     return tuple(replace(item, split=normalize_split(item.split)) for item in items)
