@@ -50,7 +50,7 @@ def finished_job(
 
     load_ray()  # raises early if Ray is not installed
     path = f"{out}{SUFFIX}"
-    estimated = isinstance(options, JobOptions) and options.estimate
+    estimated = options if isinstance(options, JobOptions) and options.estimate else None
     if estimated and overwrite:
         raise UsageError(
             "--estimate does not change existing results, so it cannot be combined with --overwrite; "
@@ -72,10 +72,10 @@ def finished_job(
     begins = not is_url(path) and not Path(path).expanduser().exists()
     with nullcontext() if is_url(path) else locked(Path(path).expanduser(), wait=False):
         job = prepare(request, list(data), out, path, suffix, shard_items=options.shard_items, overwrite=overwrite)
-        if estimated:
+        if estimated is not None:
             from tellapart.jobs.estimate import estimate
 
-            for line in estimate(job, options.cluster(), options.price):
+            for line in estimate(job, estimated.cluster(), estimated.price):
                 print(line)
             raise typer.Exit
         for number, reason in job.unsound(pictures=True).items():
