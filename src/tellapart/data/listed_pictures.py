@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from pathlib import Path
 
 from tellapart.data.equal_ids import check_unique_ids
 from tellapart.data.options import Options
-from tellapart.data.pictures import FilePicture
+from tellapart.data.pictures import ClipFile, FilePicture
 from tellapart.data.selection import choose_split
 from tellapart.data.skipped import Skipped
 from tellapart.types import Item
@@ -27,6 +27,11 @@ def finish_items(
 def existing_items(items: Iterable[Item], missing: Skipped) -> list[Item]:
     """Returns the items whose files exist and are not empty, and adds all other items to ``missing``."""
     return [item for item in items if has_file(item, missing)]
+
+
+def first_clip(paths: Sequence[Path]) -> ClipFile:
+    """Returns the first clip that exists. If there is none, returns the first one, so that messages can name it."""
+    return ClipFile(next((path for path in paths if path.is_file()), paths[0]))
 
 
 def has_file(item: Item, missing: Skipped) -> bool:

@@ -16,15 +16,13 @@ from typing import Any
 
 from tellapart.data.caption_values import clean_captions
 from tellapart.data.dataset import ReadItems
-from tellapart.data.listed_pictures import finish_items
+from tellapart.data.listed_pictures import finish_items, first_clip
 from tellapart.data.options import Options
-from tellapart.data.pictures import ClipFile
 from tellapart.data.reader import IMAGES, READERS, Reader
 from tellapart.data.splits import normalize_split, split_from_name
-from tellapart.data.text_files import read_text
+from tellapart.data.text_files import is_json_lines, json_lines, parsed_json, read_text
 from tellapart.errors import UsageError
 from tellapart.types import Item
-from tellapart.utils.strict_json import parse_json
 
 FILES = ("train_val_videodatainfo.json", "test_videodatainfo.json")  # both are read if a folder is given
 CLIP_FOLDERS = ("TrainValVideo", "TestVideo", "videos", "videos/all", "video", "data/MSRVTT/videos/all", "")
@@ -65,22 +63,16 @@ def _items(path: Path, options: Options) -> Iterator[Item]:
     folders = [Path(chosen).expanduser()] if chosen else [path.parent / name for name in CLIP_FOLDERS]
     for id_, texts in captions.items():
         paths = [folder / (id_ + suffix) for folder in folders for suffix in TRIED_SUFFIXES]
-        clip = ClipFile(next((file for file in paths if file.is_file()), paths[0]))
-        yield Item(id_, clip, clean_captions(texts, f"{path}: {id_}"), splits[id_])
+        yield Item(id_, first_clip(paths), clean_captions(texts, f"{path}: {id_}"), splits[id_])
 
 
 def _content(path: Path) -> Any:
     """Returns the official file's object, or a list of records."""
     text = read_text(path)
-    try:
-        content = parse_json(text)
-        return content if isinstance(content, list) or "sentences" in content else [content]
-    except (ValueError, TypeError):
-        pass
-    try:
-        return [parse_json(line) for line in text.split("\n") if line.strip()]
-    except ValueError as error:
-        raise UsageError(f"{path}: expected JSON or one JSON object per line ({error})") from None
+    if is_json_lines(text):
+        return [value for _, value in json_lines(path, text)]
+    content = parsed_json(text, str(path))
+    return content if isinstance(content, list) or (isinstance(content, dict) and "sentences" in content) else [content]
 
 
 def _entries(entries: Any, where: str) -> Iterator[tuple[str, dict[str, Any]]]:

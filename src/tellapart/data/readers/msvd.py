@@ -18,9 +18,8 @@ from tellapart.data.caption_values import clean_captions
 from tellapart.data.csv_text import csv_records
 from tellapart.data.dataset import ReadItems
 from tellapart.data.line_source import Lines, LineSource
-from tellapart.data.listed_pictures import picture_folder
+from tellapart.data.listed_pictures import first_clip, picture_folder
 from tellapart.data.options import Options
-from tellapart.data.pictures import ClipFile
 from tellapart.data.reader import IMAGES, READERS, Reader
 from tellapart.data.row_index import RowPosition
 from tellapart.data.splits import read_split_lists
@@ -72,8 +71,7 @@ class Msvd(LineSource):
         if not description.strip():
             raise UsageError(f"{where}: expected 'NAME description', got {name[:40]!r}")
         paths = [self._folder / (name + suffix) for suffix in TRIED_SUFFIXES]
-        path = next((path for path in paths if path.is_file()), paths[0])
-        return Item(name, ClipFile(path), clean_captions(description, where), self._splits.get(name, ""))
+        return Item(name, first_clip(paths), clean_captions(description, where), self._splits.get(name, ""))
 
     def _line(self, line: str) -> tuple[str, str] | None:
         name, _, description = line.strip().partition(" ")
