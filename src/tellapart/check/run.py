@@ -114,7 +114,7 @@ def _skipped(given: Mapping[str, object], dataset: Dataset | None, language_name
         of_pictures = [kind.name for kind in DEFECTS.values() if kind.of == PICTURE]
         skipped |= dict.fromkeys([*of_pictures, "no picture"], "PICTURES")
     if language_name not in checks.LANGUAGES:
-        skipped["language"] = f"--language {' or '.join(checks.LANGUAGES)}"
+        skipped["language"] = f"--language, one of {', '.join(checks.LANGUAGES)}"
     return skipped
 
 
