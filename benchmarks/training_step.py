@@ -26,7 +26,7 @@ from transformers.activations import ACT2FN
 from benchmarks.full_size import clip_scorer, full_size_captioner
 from tellapart.captioners.blip import Blip
 from tellapart.captioners.clipcap import ClipCap
-from tellapart.captioners.lora import is_adapter
+from tellapart.captioners.lora import is_lora_weight
 from tellapart.models.decoding import Decoding
 from tellapart.objectives.baselines import leave_one_out
 from tellapart.objectives.caption_log_probs import token_log_probs
@@ -148,7 +148,7 @@ class TrainingStep:
     @cached_property
     def trainable(self) -> TrainableParts:
         parts = tuple(part for part in self.captioner.parts() if part != "vision")
-        adapted = any(map(is_adapter, self.captioner.model.state_dict()))
+        adapted = any(map(is_lora_weight, self.captioner.model.state_dict()))
         return TrainableParts(self.captioner, ("language_model",) if adapted else parts)
 
     @cached_property

@@ -16,8 +16,8 @@ from test_table import CAPTIONERS
 
 from tellapart.captioners import load_captioner
 from tellapart.captioners.doubtful_nouns import confident_texts
-from tellapart.language.condensing import without_repeats
 from tellapart.captioners.generated_captions import generate_captions, without_gaps
+from tellapart.language.condensing import without_repeats
 from tellapart.language.soften import soften
 from tellapart.language.token_words import words_of_tokens
 from tellapart.language.words import content_words

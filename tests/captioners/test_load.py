@@ -24,8 +24,8 @@ from tellapart.captioners import load_captioner
 from tellapart.captioners.name_options import parse_options
 from tellapart.errors import TellapartError, UsageError
 from tellapart.models.decoding import DEFAULT, Decoding
-from tellapart.models.saved_options import default_decoding
 from tellapart.models.encoded_options import quoted
+from tellapart.models.saved_options import default_decoding
 
 
 @pytest.fixture(scope="module")

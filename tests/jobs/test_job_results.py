@@ -23,8 +23,8 @@ from tellapart.cli.workers import job_counts, refuse_mostly_unreadable
 from tellapart.data import open_data
 from tellapart.data.pictures import content_key
 from tellapart.errors import TellapartError, UsageError
-from tellapart.jobs import worker
 from tellapart.features.encoded_rows import EncodedRows
+from tellapart.jobs import worker
 from tellapart.jobs.file_systems import url_errors
 from tellapart.jobs.job import STATUS, Job, recorded_results
 from tellapart.jobs.pool import Event

@@ -21,8 +21,8 @@ from tellapart.captioners.name_options import parse_options
 from tellapart.captioners.registry import CAPTIONERS
 from tellapart.errors import TellapartError, UsageError
 from tellapart.models.devices import resolve_device
-from tellapart.models.loading_errors import loading_errors
 from tellapart.models.encoded_options import without_option
+from tellapart.models.loading_errors import loading_errors
 from tellapart.models.names import is_server
 from tellapart.models.precision import Precision, dtype_of, resolve_precision, set_precision
 from tellapart.models.saved import checked_model_folder, load_config, load_processor, load_tokenizer

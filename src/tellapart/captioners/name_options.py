@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tellapart.errors import UsageError, nearest
-from tellapart.models.saved_options import Levels
 from tellapart.models.encoded_options import unquoted
+from tellapart.models.saved_options import Levels
 from tellapart.utils.documentation import page_url
 
 

@@ -13,7 +13,6 @@ from tellapart.errors import UsageError
 from tellapart.evaluation.human_judgements.agreement_in_file import agreement_with_people
 from tellapart.evaluation.judge_options import JudgeOptions
 from tellapart.evaluation.judges.arena_of_files import arena_of_files
-from tellapart.evaluation.judges.arena import run_arena
 from tellapart.utils.comma_lists import comma_list
 from tellapart.utils.messages import say
 

@@ -14,10 +14,10 @@ from tellapart.captioners.generated_captions import without_gaps
 from tellapart.language.english_words import FUNCTION_WORDS, WORD
 from tellapart.language.token_spans import token_spans
 from tellapart.models.decoding import Decoding
-from tellapart.scenes.claims import count_claims, stated_claims
-from tellapart.scenes.parser import word_spans
 from tellapart.models.training_mode import in_mode
 from tellapart.rewards.speaker import Speaker
+from tellapart.scenes.claims import count_claims, stated_claims
+from tellapart.scenes.parser import word_spans
 from tellapart.types import Item, Rollout
 from tellapart.utils.rng import ItemSeeds
 

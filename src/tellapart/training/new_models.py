@@ -13,7 +13,8 @@ from tellapart.captioners.clipcap import ClipCap, ClipCapConfig, ClipCapModel
 from tellapart.captioners.recurrent import Recurrent, RecurrentConfig, RecurrentModel
 from tellapart.errors import UsageError
 from tellapart.models.grid_resnet import grid_resnet_config
-from tellapart.models.saved import checked_model_folder, load_tokenizer, load_whole, loading_errors
+from tellapart.models.loading_errors import loading_errors
+from tellapart.models.saved import checked_model_folder, load_tokenizer, load_whole
 from tellapart.models.vision import width_of
 from tellapart.models.word_tokenizer import word_tokenizer
 from tellapart.recipe.schema import NewCaptioner, NewRecurrent, NewScorer
