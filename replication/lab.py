@@ -110,13 +110,13 @@ class Lab:
 
     def _run_of(self, name: str, seed: int) -> Run:
         recipe, arm = self.recipe(name, seed), self.arms[name]
-        known: dict[str, str] = {}  # identities of files that may not exist yet
+        # The identities of files that may not exist yet.
         if arm.start is not None and self.arms[arm.start].table is not None:
             start = self.run_of(arm.start, seed)
-            known[str(start.folder)] = f"recipe:{start.content.fingerprint}"
+            self._identities["model", str(start.folder)] = f"recipe:{start.content.fingerprint}"
         if arm.boosted:  # the file's name identifies its content
-            known[str(recipe.data.train)] = f"boosted:{Path(str(recipe.data.train)).name}"
-        content = content_of(recipe, Identities(known, self._identities))
+            self._identities["data", str(recipe.data.train)] = f"boosted:{Path(str(recipe.data.train)).name}"
+        content = content_of(recipe, Identities(self._identities))
         return Run(self.folder / f"{name}-s{seed}-{content.fingerprint}", recipe, content)
 
     def recipe(self, arm: str, seed: int) -> Recipe:
