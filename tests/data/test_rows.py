@@ -12,7 +12,7 @@ from PIL import Image
 from reader_help import all_of, draw, ids, png, tar, wrong
 
 from tellapart.data import Skipped, open_data
-from tellapart.data.caption_files import read_reference_file
+from tellapart.data.caption_files import read_caption_file, read_reference_file
 from tellapart.data.file_patterns import expand_pattern
 from tellapart.data.readers import webdataset
 from tellapart.data.row_index import RowIndex
@@ -144,6 +144,14 @@ def test_csv_as_kaggle_has_flickr8k_and_flickr30k(tmp_path: Path) -> None:
     found = open_data(f"{thirty}?images={tmp_path}/Images")
     assert all_of(found) == [("1.jpg", ("Two men , waving .", "y"), ""), ("2.jpg", ("x",), "")]
     assert found[0].references == ("Two men , waving .", "y") and found[1:][0].id == "2.jpg"
+
+
+def test_a_tab_separates_the_columns_of_a_tsv_however_many_commas_their_names_have(tmp_path: Path) -> None:
+    """As a data set and as a caption file."""
+    (tmp_path / "c.tsv").write_text("image\tcaption\tnotes, by hand, of 2024, unchecked\na.png\ta dog, running\tgood\n")
+    draw(tmp_path / "a.png")
+    assert all_of(open_data(f"{tmp_path}/c.tsv")) == [("a.png", ("a dog, running",), "")]
+    assert read_caption_file(tmp_path / "c.tsv").texts == {"a.png": ["a dog, running"]}
 
 
 def test_csv_columns_ids_splits_lists_and_other_alphabets(tmp_path: Path) -> None:

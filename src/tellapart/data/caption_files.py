@@ -155,7 +155,7 @@ def _entries(path: Path, names: Sequence[str], *, tabs: bool) -> Iterator[Captio
         raise UsageError(f"{path}: {_NOT_TEXT[suffix].replace('FILE', str(path))}")
     text = "" if suffix in EXCEL_SUFFIXES + PARQUET_SUFFIXES else read_nonempty(path)
     is_json = text.lstrip()[:1] in ("[", "{")
-    if not text or suffix in (".csv", ".tsv") or (not is_json and has_header(text, names)):
+    if not text or suffix in (".csv", ".tsv") or (not is_json and has_header(path, text, names)):
         records = table_records(path, text, names)
     elif suffix in (".jsonl", ".ndjson") or (is_json and is_json_lines(text)):
         records = json_lines(path, text)

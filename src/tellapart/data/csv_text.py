@@ -6,13 +6,22 @@ import csv
 import re
 from _csv import Reader
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 
 from tellapart.data.line_source import MAX_LINE_BYTES, Lines
+from tellapart.data.text_files import plain_suffix
 from tellapart.errors import UsageError
 
 SEPARATORS = ",;\t|"
 OPEN_QUOTE = '(an unclosed quote? Inside quotes, write " as "")'
 csv.field_size_limit(MAX_LINE_BYTES)  # VLMEvalKit's tables contain pictures, which exceed Python's limit of 128 KiB
+
+
+def separator_of(line: str, path: Path) -> str:
+    """Returns the separator of a table, given its first line: in a ``.tsv`` file a tab, if there is one, and otherwise
+    the most frequent separator.
+    """
+    return "\t" if "\t" in line and plain_suffix(path) == ".tsv" else max(SEPARATORS, key=line.count)
 
 
 def csv_records(lines: Lines, separator: str, *, lenient: bool = False) -> Iterator[list[str]]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree.ElementTree import ParseError
 
-from tellapart.data.csv_text import OPEN_QUOTE, SEPARATORS, csv_reader, mended
+from tellapart.data.csv_text import OPEN_QUOTE, csv_reader, mended, separator_of
 from tellapart.data.record_keys import ID_KEYS, MAY_LACK, VIZWIZ_FLAGS, exiftool_names, find_key, picture_key, text_keys
 from tellapart.data.text_files import plain_suffix
 from tellapart.errors import MissingExtra, UsageError, first_line
@@ -48,10 +48,10 @@ def table_records(path: Path, text: str = "", names: Sequence[str] = ()) -> Iter
         yield where, dict(zip(header, mended(cells, header), strict=False))
 
 
-def has_header(text: str, names: Sequence[str]) -> bool:
+def has_header(path: Path, text: str, names: Sequence[str]) -> bool:
     """Returns whether the first line names table columns: a picture or an id, and a caption."""
     first = _first_line(_SEPARATOR_LINE.sub("", text, count=1))
-    cells = first.split(max(SEPARATORS, key=first.count))
+    cells = first.split(separator_of(first, path))
     cells = [cell.lower() for cell in exiftool_names([cell.strip() for cell in cells])]
     return len(cells) > 1 and bool(picture_key(cells) or find_key(ID_KEYS, cells)) and bool(text_keys(names, cells))
 
@@ -81,8 +81,7 @@ def _csv_rows(path: Path, text: str) -> Iterator[tuple[int, list[str]]]:
     if marked := _SEPARATOR_LINE.match(text):
         text = "\n" + text[marked.end() :]  # keeps line numbers unchanged
     first = _first_line(text)
-    separator = "\t" if "\t" in first and plain_suffix(path) == ".tsv" else max(SEPARATORS, key=first.count)
-    reader = csv_reader(io.StringIO(text, newline=""), separator)
+    reader = csv_reader(io.StringIO(text, newline=""), separator_of(first, path))
     try:
         for row in reader:
             yield reader.line_num, row

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tellapart.data.columns import COLUMN_KEYS, Columns
-from tellapart.data.csv_text import SEPARATORS, csv_records, mended
+from tellapart.data.csv_text import csv_records, mended, separator_of
 from tellapart.data.dataset import ReadItems
 from tellapart.data.downloaded_pictures import DownloadedPictures
 from tellapart.data.encoded_pictures import is_base64
@@ -43,7 +43,7 @@ class CsvTable(LineSource):
         """Raises `UsageError` if the file is empty or has no picture column."""
         super().__init__(path, header=True)
         with usage_errors(path), open_lines(path) as file:
-            self._separator = max(SEPARATORS, key=next(Lines(file, path), "").count)
+            self._separator = separator_of(next(Lines(file, path), ""), path)
             self._names = [name.strip() for name in next(csv_records(Lines(file, path), self._separator), [])]
         if not self._names:
             raise UsageError(f"{path}: the file is empty; expected a header line with column names")
