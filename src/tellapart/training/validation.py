@@ -110,9 +110,8 @@ class Validator:
         return lookalike_sets(self.image_features_ND, self.setup.recipe.evaluation.lookalike)
 
     def encode_pixels(self, pixels: Rows, encode: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
-        held = self._held(pixels)
-        blocks = (pixels[start : start + held] for start in range(0, len(pixels), held))
-        return torch.cat([at_least_float32(encode(self.setup.pixels.tensor(block))) for block in blocks])
+        blocks = blocks_of(pixels, self._held(pixels))
+        return torch.cat([at_least_float32(encode(self.setup.pixels.tensor(np.asarray(block)))) for block in blocks])
 
     def _held(self, rows: Rows) -> int:
         """Returns the number of pictures to keep in memory at once. On a CPU, this depends on the size of a row."""
