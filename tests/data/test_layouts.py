@@ -180,8 +180,9 @@ def test_imagecode(tmp_path: Path) -> None:
     (tmp_path / "test_data_unlabeled.json").write_text(json.dumps({"open-1": ["whom?", "this?"]}))
     test = open_data(f"imagecode:{tmp_path}/test_data_unlabeled.json")
     assert len(test) == 10 and not any(item.references for item in test) and test[0].split == "test"
-    file.write_text(json.dumps({"open-1": {"10": "x"}}))
-    assert "set open-1: expected texts with the keys 0 to 9" in wrong(f"imagecode:{file}")
+    for key in ("10", "²"):
+        file.write_text(json.dumps({"open-1": {key: "x"}}))
+        assert "set open-1: expected texts with the keys 0 to 9" in wrong(f"imagecode:{file}")
     file.write_text("[]")
     assert "not ImageCoDe's JSON" in wrong(f"imagecode:{file}")
     assert "expected only=described" in wrong(f"imagecode:{file}?only=x")

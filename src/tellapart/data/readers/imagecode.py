@@ -25,6 +25,7 @@ from tellapart.errors import UsageError
 from tellapart.types import Item
 
 SIZE = 10  # pictures per set, so chance is one in ten
+PLACES = frozenset(map(str, range(SIZE)))  # the keys of descriptions
 
 
 class ImageSet(NamedTuple):
@@ -61,7 +62,7 @@ def image_sets(value: Any, where: str) -> Iterator[ImageSet]:
         if isinstance(texts, list):
             yield ImageSet(members, {})
             continue
-        if not all(index.isdigit() and int(index) < SIZE and isinstance(texts[index], str) for index in texts):
+        if not all(index in PLACES and isinstance(text, str) for index, text in texts.items()):
             raise UsageError(f"{where}, set {name}: expected texts with the keys 0 to {SIZE - 1}")
         yield ImageSet(members, {members[int(index)]: texts[index] for index in sorted(texts, key=int)})
 
