@@ -433,3 +433,36 @@ def test_a_run_of_alt_text_is_undone(cli: Cli, folder: Path) -> None:
     assert texts(CaptionStore.open(folder, alt)) == {
         f"{n}.jpg": f"A dog on a lawn by a lake, number {'two' if n == 2 else n}." for n in range(6)
     }
+
+
+@pytest.mark.parametrize("verb", ["lora", "caption"])
+def test_a_run_that_changed_nothing_does_not_block_undo(cli: Cli, folder: Path, verb: str) -> None:
+    listed, table = folder.parent / "a.jsonl", folder.parent / "u.csv"
+    listed.write_text("".join(f'{{"id": "{n}.jpg", "caption": "a dog, number {n}"}}\n' for n in range(6)))
+    lora = ("lora", folder, "--captions", listed, "--trigger", "ohwx")
+    typed = lora if verb == "lora" else ("caption", "scenes", folder, "-o", table, "--beams", 1, "--overwrite")
+    captions = Path(".txt") if verb == "lora" else table
+    for _ in range(2):
+        assert cli(*typed).status == 0
+    assert len(texts(CaptionStore.open(folder, captions))) == 6
+    restored = [cli("captions", "undo", folder, "--captions", captions).err for _ in range(2)]
+    assert ["restored 0" in restored[0], "restored 6 captions" in restored[1]] == [True, True], restored
+    assert not texts(CaptionStore.open(folder, captions))
+    assert "no changes to undo" in cli("captions", "undo", folder, "--captions", captions).err
+
+
+def test_undo_goes_on_after_a_change_that_cannot_be_restored(layout: tuple[CaptionStore, Path], folder: Path) -> None:
+    """One text has been changed by another program, and another one's picture was deleted."""
+    store, _ = layout
+    for number in (4, 3, 5):
+        store.write({f"{number}.jpg": Edit(f"text {number}")}, "edit")
+    raw = store.layout.read(["3.jpg"])["3.jpg"]
+    store.layout.write({"3.jpg": raw.replace("text 3", "by another program")}, {})
+    (folder / "5.jpg").unlink()
+    store = CaptionStore.open(folder, _typed(store))
+    assert store.undo(store.last(1)).written == () and store.undo(store.last(1)).stayed == ("3.jpg",)
+    undone = store.active()[-1]
+    assert undone.undoes and store.size(undone.id) == 0
+    assert store.undo(store.last(1)).written == ("4.jpg",) and store.last(1) == []
+    store.undo([undone.id])  # if it is redone, it can be undone again
+    assert len(store.last(9)) == 1

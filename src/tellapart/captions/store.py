@@ -317,7 +317,8 @@ class CaptionStore:
 
     def size(self, change: str) -> int:
         """Returns the number of captions that a change affects."""
-        return sum(len(log.changes[change].rows) for log in self._logs.values() if change in log.changes)
+        changes = [log.changes[change] for log in self._logs.values() if change in log.changes]
+        return sum(row.text or row.state is not None for part in changes for row in part.rows.values())
 
     def _changes_of(self, place: TextPlace) -> Iterator[tuple[JournalChange, RowChange]]:
         """Yields the changes to one row, newest first, including those before its picture was renamed."""
@@ -372,6 +373,8 @@ class CaptionStore:
         # Restores other languages first, because the alt text that readers show may be one of them.
         parts = [CaptionStore(list(self.items.values()), part) for part in self.layout.parts(keys)]
         results = [store._undo(ids) for store in [*parts, self]]
+        if all(result.change is None for result in results):
+            self._record_undo(new_change("undo", PERSON, sorted(chosen)))
         return WriteResult(
             results[-1].change,
             tuple(dict.fromkeys(id_ for result in results for id_ in result.written)),
@@ -413,6 +416,17 @@ class CaptionStore:
                     authors[id_] = known.get((place.file, place.key, text_hash(raw or "")), PERSON)
             written = self._commit(new_change("undo", PERSON, sorted(chosen)), new, raws, authors)
             return WriteResult(written, tuple(new), tuple(dict.fromkeys(stayed)))
+
+    def _record_undo(self, undo: JournalChange) -> None:
+        """Records an undo that restored nothing, because otherwise the next undo would choose the same change again."""
+        with self._lock:
+            files = {(place.folder, place.file) for place in map(self.layout.place, self.items)}
+            for log in self._logs.values():
+                rows = [row for id_ in undo.undoes if id_ in log.changes for row in log.changes[id_].rows]
+                row = next((row for row in rows if (log.path.parent, self.layout.file_of(row[0])) in files), None)
+                if row is not None:
+                    with log.locked():
+                        log.append([{"file": row[0], "id": row[1], "change": undo.id}], undo)
 
     # Renamed pictures.
 
