@@ -20,6 +20,7 @@ from tellapart.captions.store import CaptionStore, Edit
 from tellapart.data import xmp
 from tellapart.errors import UsageError
 from tellapart.scenes import Scenes
+from tellapart.utils.messages import say_once
 
 BLIP = Author("blip", "a photo of", {"kind": "beam", "beams": 5})
 
@@ -466,3 +467,17 @@ def test_undo_goes_on_after_a_change_that_cannot_be_restored(layout: tuple[Capti
     assert store.undo(store.last(1)).written == ("4.jpg",) and store.last(1) == []
     store.undo([undone.id])  # if it is redone, it can be undone again
     assert len(store.last(9)) == 1
+
+
+def test_undo_and_history_say_when_they_turn_from_text_files_to_a_list(cli: Cli, folder: Path) -> None:
+    listed = folder.parent / "a.jsonl"
+    listed.write_text("".join(f'{{"id": "{n}.jpg", "caption": "a dog, number {n}"}}\n' for n in range(6)))
+    assert cli("lora", folder, "--captions", listed, "--trigger", "ohwx").status == 0
+    message = f"using {folder / 'metadata.jsonl'}, because no text files are left beside the pictures"
+    say_once.cache_clear()
+    first = cli("captions", "undo", folder)
+    assert "restored 6 captions" in first.err and message not in first.err
+    assert message in cli("captions", "history", folder).err
+    say_once.cache_clear()
+    assert message in cli("captions", "undo", folder).err
+    assert "undo" in cli("captions", "history", folder, "--captions", ".txt").out

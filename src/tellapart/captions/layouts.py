@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tellapart.captions.journal import Journal
 from tellapart.captions.layout import CaptionLayout, TextPlace
 from tellapart.captions.list_layout import ListFile
 from tellapart.captions.sidecar_layout import BESIDE, Sidecars
@@ -47,6 +48,12 @@ class ReadOnly(CaptionLayout):
         raise UsageError(f"{self.path} is read-only; convert it to .jsonl or .csv to change captions")
 
 
+def _had_texts(items: Sequence[Item]) -> bool:
+    """Returns whether tellapart has written ``.txt`` files beside any of these pictures, which must be files."""
+    folders = {item.picture.path.parent for item in items if isinstance(item.picture, FilePicture)}
+    return any(Journal.open(folder, "*.txt").rows.get("*.txt") for folder in folders)
+
+
 def open_layout(items: Sequence[Item], folder: Path | None, captions: Path | None) -> CaptionLayout:
     """Opens these pictures' captions, regardless of the layout that they are stored in.
 
@@ -84,5 +91,10 @@ def open_layout(items: Sequence[Item], folder: Path | None, captions: Path | Non
         names = ", ".join(map(str, lists))
         raise UsageError(f"{folder} contains several caption files; specify one of them: {names}")
     if lists:
+        if beside is not None and _had_texts(items):
+            say_once(
+                f"{folder}: using {lists[0]}, because no text files are left beside the pictures; for the history of "
+                "the text files, pass .txt after the folder (review) or with --captions (captions)"
+            )
         return open_layout(items, folder, lists[0])
     raise UsageError("specify a caption file after the pictures, such as captions.jsonl")

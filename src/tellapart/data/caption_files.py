@@ -167,11 +167,15 @@ def _entries(path: Path, names: Sequence[str], *, tabs: bool) -> Iterator[Captio
 
 
 def metadata_files(folder: Path) -> list[Path]:
-    """Returns Hugging Face's metadata files in and below ``folder``, one per folder. Skips hidden files."""
+    """Returns Hugging Face's metadata files in and below ``folder``, one per folder. Skips hidden and empty files.
+
+    A file is empty if all of its captions were undone.
+    """
     found: dict[Path, Path] = {}
     for name in METADATA_FILES:
         for file in files_below(folder, f"**/{name}"):
-            found.setdefault(file.parent, file)
+            if file.stat().st_size:
+                found.setdefault(file.parent, file)
     return list(found.values())
 
 
