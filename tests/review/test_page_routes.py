@@ -51,12 +51,23 @@ def test_an_edit_is_in_the_file_at_once_and_undone_from_it(client: Client, folde
     assert status == 400 and "already been undone" in refused["error"]
 
 
+def test_undo_reaches_the_change_before_one_that_cannot_be_restored(client: Client, folder: Path) -> None:
+    client.write(1, text="first")
+    _, reply = client.write(2, text="second")
+    (folder / "02.txt").write_text("by another program\n")
+    _, stuck = client.post("/api/undo", {"change": reply["undo"]["id"]})
+    assert stuck["rows"] == {} and stuck["undo"]["id"] != reply["undo"]["id"]
+    client.post("/api/undo", {"change": stuck["undo"]["id"]})
+    assert text(folder, 1) == "a shape\n" and text(folder, 2) == "by another program\n"
+
+
 def test_two_tabs_do_not_overwrite_each_other(client: Client, folder: Path) -> None:
     other = Client(client.port)
     client.write(1, text="first")
     status, reply = other.write(1, text="second")
     assert status == 200 and reply["conflicts"] == [1] and reply["rows"]["1"]["text"] == "first"
     assert text(folder, 1) == "first\n"
+    assert other.get(f"/api/since?revision={'9' * 5000}")["revision"] >= other.state["revision"]
     assert other.get(f"/api/since?revision={other.state['revision']}")["rows"]["1"]["text"] == "first"
     other.write(1, text="second")  # with the version that it now has seen
     assert text(folder, 1) == "second\n"
@@ -99,7 +110,9 @@ def test_find_and_replace_trigger_and_tags_of_many(client: Client, folder: Path)
             {"edits": {"../1": {"text": "x"}}},
             "edits: expected an object that maps picture numbers to edits",
         ),
-        ("/api/write", {"edits": {"1": {"text": 3}}}, "text: expected"),
+        ("/api/write", {"edits": {"9" * 5000: {"text": "x"}}}, "edits: expected an object that maps picture numbers"),
+        ("/api/write", {}, "edits: expected an object, got nothing"),
+        ("/api/write", {"edits": {"1": {"text": 3}}}, "text: expected text of at most 20,000 characters"),
         ("/api/write", {"edits": {"1": {"text": "x" * 20_001}}}, "text: expected"),
         ("/api/write", {"edits": {"1": {"candidates": ["x"]}}}, "candidates: invalid value"),
         ("/api/batch", {"what": "replace", "numbers": [1], "text": ""}, "find: enter"),

@@ -10,7 +10,7 @@ from tellapart.errors import UsageError
 from tellapart.review.app import Page
 from tellapart.review.batch_edits import batch_edit
 from tellapart.review.session import Answer, ReviewSession
-from tellapart.utils.web.requests import path_number, want, within
+from tellapart.utils.web.requests import decimal, path_number, want, within
 
 LARGEST_BATCH = 4 << 20  # bytes; enough for the numbers of all rows of a large folder
 
@@ -20,15 +20,16 @@ def captions_page(session: ReviewSession) -> Page:
     count = len(session.ids)
 
     def since(request: Request) -> Answer:
-        revision = request.query_params.get("revision", "")
+        revision = decimal(request.query_params.get("revision", "")) or 0
         look = request.query_params.get("look") == "1"
-        return session.since(int(revision) if revision.isdecimal() else 0, look=look)
+        return session.since(revision, look=look)
 
     def write(body: dict[str, Any]) -> Answer:
         edits = want(body, "edits", dict)
-        if not all(key.isdecimal() and isinstance(value, dict) for key, value in edits.items()):
+        numbered = {number: value for key, value in edits.items() if (number := decimal(key)) is not None}
+        if len(numbered) < len(edits) or not all(isinstance(value, dict) for value in numbered.values()):
             raise UsageError("edits: expected an object that maps picture numbers to edits")
-        rows = {within(int(key), count, "picture"): value for key, value in edits.items()}
+        rows = {within(number, count, "picture"): value for number, value in numbered.items()}
         return session.write(rows, str(body.get("what") or "edit")[:40])
 
     def batch(body: dict[str, Any]) -> Answer:

@@ -198,7 +198,7 @@ def checked_edit(fields: Mapping[str, Any]) -> Edit:
     """Validates the fields and returns the edit to a row. Raises `UsageError` if a field has the wrong type."""
     text = fields.get("text")
     if text is not None and (not isinstance(text, str) or len(text) > LONGEST_TEXT):
-        raise UsageError(f"text: expected at most {LONGEST_TEXT:,} characters")
+        raise UsageError(f"text: expected text of at most {LONGEST_TEXT:,} characters")
     state = {name: fields[name] for name in STATE if name in fields}
     for name, value in state.items():
         if name not in EDITABLE or not isinstance(value, EDITABLE[name]):
