@@ -454,6 +454,18 @@ def records(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
+def test_alt_texts_say_that_they_use_the_first_of_several_captions(cli: Cli, folder: Path, tmp_path: Path) -> None:
+    rows = [(f"{n:02}.jpg", f"a dog, number {n}") for n in range(12)]
+    listed = tmp_path / "listed.jsonl"
+    for several, names in ([], ""), ([("01.jpg", "a cat"), ("03.jpg", "a cow")], "01.jpg, 03.jpg"):
+        listed.write_text("".join(f'{{"id": "{id_}", "caption": "{text}"}}\n' for id_, text in (*rows, *several)))
+        done = cli("alt-text", folder, "--captions", listed, "-o", tmp_path / "alt.jsonl")
+        assert done.status == 0, done.err
+        message = "2 pictures have several captions; the first one is used: "
+        assert (message + names in done.err) == bool(names), done.err
+    assert records(tmp_path / "alt.jsonl")[1]["caption"].startswith("a dog")
+
+
 @pytest.mark.long
 def test_alt_texts_of_a_folder(cli: Cli, tiny_captioner: Path, folder: Path, tmp_path: Path) -> None:
     before = {path.name: path.read_bytes() for path in folder.glob("*.jpg")}

@@ -30,6 +30,7 @@ from tellapart.purposes.options import AltTextOptions
 from tellapart.purposes.output_checks import check_files, refuse_other_language
 from tellapart.purposes.source import read_source
 from tellapart.purposes.variation import variations
+from tellapart.utils.listed_names import few
 from tellapart.utils.locks import locked
 from tellapart.utils.messages import say
 from tellapart.utils.write_errors import stdout_errors
@@ -64,6 +65,9 @@ def write_alt_texts(
         if options.embed:
             stack.enter_context(locked(common_folder(items), wait=False, name=".xmp.lock"))
         source = read_source(options, dataset, path, own, device, precision)
+        several = [id_ for id_, texts in source.by_id.items() if len(texts) > 1]
+        if several and options.model is None:
+            say(f"{len(several):,} pictures have several captions; the first one is used: {few(several)}")
         edited = alt_texts(source.first, options.characters, long=options.long, language=language)
         for line in without_text(edited):
             say(line)
