@@ -40,3 +40,16 @@ def test_an_error_of_the_work_ends_the_job_and_its_threads() -> None:
     with pytest.raises(ZeroDivisionError):
         list(found)
     assert stop.is_set()
+
+
+def test_ctrl_c_says_at_once_that_it_waits_for_what_is_in_progress(capsys: pytest.CaptureFixture[str]) -> None:
+    answer = threading.Event()
+    seen = list[str]()
+
+    def interrupt() -> None:
+        threading.Timer(0.3, lambda: (seen.append(capsys.readouterr().err), answer.set())).start()
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        list(in_order(lambda _: answer.wait(20), [1, 2], 2, threading.Event(), window=2, waiting=interrupt))
+    assert seen == ["interrupted; waiting at most 10 s for what is in progress\n"]

@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
+from tellapart.utils.messages import say
+
 T = TypeVar("T")
 R = TypeVar("R")
 GRACE_SECONDS = 10.0
@@ -72,6 +74,9 @@ def in_order(
             while taken in ready:
                 yield ready.pop(taken)
                 taken += 1
+    except KeyboardInterrupt:
+        say(f"interrupted; waiting at most {GRACE_SECONDS:.0f} s for what is in progress")
+        raise
     finally:
         stop.set()
         for _ in workers:
