@@ -105,6 +105,19 @@ def test_another_language_may_be_expected() -> None:
     assert "language: not checked, because 'zh' is not one of en, de, fr, es, it, pt, nl" in chinese.notes
 
 
+@pytest.mark.parametrize("code", ["DE", "de_DE", "de-AT"])
+def test_a_language_is_recognised_in_any_spelling_of_its_code(code: str) -> None:
+    texts = CaptionFile("captions", {"1": ["Der Hund sitzt auf einer Bank."], "2": ["The dog is on the bench."]})
+    assert [one.id for one in check_captions(texts, None, language_name=code).found["language"]] == ["2"]
+
+
+@pytest.mark.parametrize("name", ["german", "english", "d", "de AT", ""])
+def test_a_name_that_is_no_language_code_is_an_error(cli: Cli, tmp_path: Path, name: str) -> None:
+    done = cli("check", str(write(tmp_path, GOOD)), "--language", name)
+    assert done.status == 2
+    assert done.line == f"--language {name}: expected a language code such as en, de, fr, es, it, pt or nl"
+
+
 def test_every_caption_counts_once(tmp_path: Path) -> None:
     """Also equal captions of one picture, and all captions of a picture that is not there."""
     write(tmp_path, GOOD)

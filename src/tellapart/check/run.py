@@ -17,6 +17,7 @@ from tellapart.data import Dataset
 from tellapart.data.caption_file import CaptionFile
 from tellapart.data.caption_matching import KnownIds, match_captions
 from tellapart.errors import UsageError
+from tellapart.language.codes import language_code
 from tellapart.types import Item
 from tellapart.utils.messages import say
 
@@ -38,12 +39,14 @@ def check_captions(
 
     dataset: the pictures; None checks only the captions.
     references: required by ``leaked`` and ``mispaired``.
-    language_name: a key of `LANGUAGES`; for other languages, ``language`` is not checked, which a note states.
+    language_name: a language code; if its language is not in `LANGUAGES`, ``language`` is not checked, which a note
+        states.
 
-    Raises `UsageError` if captions and pictures have no ids in common.
+    Raises `UsageError` if captions and pictures have no ids in common, or if ``language_name`` is not a code.
     """
     if dataset is None and (scorer or captioner):
         raise UsageError("a scorer or captioner requires pictures; run: tellapart check CAPTIONS PICTURES")
+    expected = language_code(language_name, checks.LANGUAGES).partition("-")[0]
     texts, notes, items, findings = dict(file.texts), list[str](), list[Item](), list[Finding]()
     if dataset is not None:
         texts, notes = _matched(file, dataset)
@@ -67,10 +70,10 @@ def check_captions(
         "near": checks.near(rows, pictures),
         "neighbour": checks.neighbour(rows),
     }
-    if language_name in checks.LANGUAGES:
-        of_captions["language"] = checks.each(partial(checks.language, expected=language_name), rows)
+    if expected in checks.LANGUAGES:
+        of_captions["language"] = checks.each(partial(checks.language, expected=expected), rows)
     else:
-        notes.append(f"language: not checked, because '{language_name}' is not one of {', '.join(checks.LANGUAGES)}")
+        notes.append(f"language: not checked, because '{expected}' is not one of {', '.join(checks.LANGUAGES)}")
     if references is not None:
         if dataset is None:
             captioned = KnownIds(file.name, list(texts), file.files, file.numbered)
@@ -104,16 +107,16 @@ def check_captions(
     found: dict[str, list[Finding]] = {name: [] for name in DEFECTS}
     for one in findings:
         found[one.kind].append(one)
-    return Check(len(rows), total, found, facts, notes, _skipped(given, dataset, language_name))
+    return Check(len(rows), total, found, facts, notes, _skipped(given, dataset, expected))
 
 
-def _skipped(given: Mapping[str, object], dataset: Dataset | None, language_name: str) -> dict[str, str]:
+def _skipped(given: Mapping[str, object], dataset: Dataset | None, language: str) -> dict[str, str]:
     """Returns the kinds that cannot be checked with the given inputs, and the argument that each of them requires."""
     skipped = {kind.name: f"--{kind.needs}" for kind in DEFECTS.values() if kind.needs and given[kind.needs] is None}
     if dataset is None:
         of_pictures = [kind.name for kind in DEFECTS.values() if kind.of == PICTURE]
         skipped |= dict.fromkeys([*of_pictures, "no picture"], "PICTURES")
-    if language_name not in checks.LANGUAGES:
+    if language not in checks.LANGUAGES:
         skipped["language"] = f"--language, one of {', '.join(checks.LANGUAGES)}"
     return skipped
 

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from tellapart.check.captions import LANGUAGES
 from tellapart.check.kinds import DEFECTS
 from tellapart.check.page import write_check_page
 from tellapart.check.run import check_captions
@@ -16,6 +17,7 @@ from tellapart.cli.output import show
 from tellapart.data import open_data
 from tellapart.data.caption_files import read_caption_file, read_reference_file
 from tellapart.errors import TellapartError, UsageError, nearest
+from tellapart.language.codes import language_code
 from tellapart.utils.messages import say
 from tellapart.utils.outputs import check_output
 from tellapart.utils.typed_command import typed_command
@@ -47,11 +49,13 @@ def check(
         references: Reference captions, to detect captions that were copied from them or belong to other pictures.
         scorer: Scorer, to detect captions that fit other pictures better.
         captioner: Captioner, to detect words that fit any picture.
-        language: Language of the captions: en, de, fr, es, it, pt or nl. The language of others is not checked.
+        language: Language of the captions: en, de, fr, es, it, pt or nl, also with a region (pt-BR). The language of
+            captions in others is not checked.
         fail_on: Exit with status 1 if this kind of damage exceeds its threshold ('any': all kinds). Repeatable.
         report: HTML page to write, with the fifty worst captions.
     """
     levels = levels_of(fail_on or ())
+    language = language_code(language, LANGUAGES)
     if report is not None:
         check_output(report, ".html", ".htm")
     if device != "auto" and not (scorer or captioner):

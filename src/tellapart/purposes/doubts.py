@@ -41,7 +41,7 @@ def find_doubts(
         checked = check_captions(
             CaptionFile("alt texts", texts),
             dataset if captioner is not None else None,
-            language_name=language.lower().partition("-")[0] or "en",
+            language_name=language or "en",
             captioner=captioner,
         )
         for kind, findings in checked.found.items():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 import shlex
 import sys
 import tempfile
@@ -19,6 +18,7 @@ from tellapart.captions.replacement import Replace
 from tellapart.data import Dataset
 from tellapart.data.xmp import TextEvent
 from tellapart.errors import UsageError
+from tellapart.language.codes import language_code
 from tellapart.models.names import is_server
 from tellapart.purposes.alt_text import alt_texts
 from tellapart.purposes.doubts import find_doubts, store_doubts
@@ -47,7 +47,7 @@ def write_alt_texts(
         UsageError: if any file cannot be read or written; raised before anything is captioned.
     """
     items, replaces, own = list(dataset), Replace(options.overwrite, options.replace_edited), OwnFiles()
-    language = checked_language(options.language)
+    language = options.language and language_code(options.language)
     out = "-" if options.out is None and len(items) == 1 else options.out
     folders = [None] * options.embed + [options.copies] * (options.copies is not None)
     with contextlib.ExitStack() as stack:
@@ -106,13 +106,6 @@ def _checked_path(out: str | None) -> Path:
     if path.suffix.lower() not in (".jsonl", ".csv"):
         raise UsageError(f"-o {path}: expected a .jsonl or .csv file")
     return path
-
-
-def checked_language(code: str) -> str:
-    """Validates a language code (BCP 47) and returns it. Raises `UsageError` if it is invalid."""
-    if code and not re.fullmatch(r"[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8})*", code):
-        raise UsageError(f"--language {code}: expected a language code such as de or pt-BR")
-    return code
 
 
 def _embed(dataset: Dataset, edited: Mapping[str, Edited], own: OwnFiles, settings: EmbedSettings) -> None:
