@@ -168,6 +168,12 @@ def test_a_page_ends_in_html(cli: Cli, here: Path, name: str) -> None:
         assert done.status != 0 and (here / name).read_text() == PERSON
 
 
+@pytest.mark.skipif(not Path("/sys/kernel").is_dir(), reason="no /sys, in which not even root may write a file")
+def test_a_page_in_a_folder_that_is_not_writable_names_no_option_that_the_command_lacks(cli: Cli, here: Path) -> None:
+    line = cli("check", "c.jsonl", "--report", "/sys/x.html").line
+    assert line.startswith("/sys/x.html: ") and line.endswith("; choose another file") and "-o" not in line
+
+
 def test_a_device_is_no_input(cli: Cli, here: Path) -> None:
     for typed in (
         ["check", "/dev/zero"],

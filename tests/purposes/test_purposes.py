@@ -658,6 +658,24 @@ def test_a_sidecar_of_another_program_is_named(cli: Cli, folder: Path, tmp_path:
     assert "03.jpg.xmp" in done.err and (folder / "03.jpg.xmp").read_bytes() == other and (folder / "03.xmp").is_file()
 
 
+def test_sidecars_that_cannot_be_written_are_told_before_any_work(cli: Cli, folder: Path, tmp_path: Path) -> None:
+    (folder / "00.xmp").mkdir()
+    typed = ("alt-text", folder, "--model", "scenes", "-o", tmp_path / "alt.jsonl", "--embed")
+    line = cli(*typed).line
+    assert line == f"cannot write .xmp files in {folder}/00.xmp (a folder); make the folder writable, or remove --embed"
+    assert not (tmp_path / "alt.jsonl").exists()
+
+
+def test_a_language_is_written_in_the_usual_spelling_of_its_code(cli: Cli, folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "c.jsonl").write_text("".join(f'{{"id": "{n:02}.jpg", "caption": "Ein Hund."}}\n' for n in range(12)))
+    for code in ("DE_at", "de-AT"):
+        done = cli(
+            "alt-text", folder, "--captions", tmp_path / "c.jsonl", "--language", code, "-o", tmp_path / "a.jsonl"
+        )
+        assert done.status == 0, done.err
+    assert {row["language"] for row in records(tmp_path / "a.jsonl")} == {"de-AT"}
+
+
 def test_a_sidecar_keeps_its_mode(cli: Cli, folder: Path, tmp_path: Path) -> None:
     sidecar = folder / "00.xmp"
     sidecar.write_text(LIGHTROOM_EMPTY.format(""), encoding="utf-8")

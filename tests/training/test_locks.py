@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from forked import finish, fork, type_command
 
-from tellapart.errors import UsageError
+from tellapart.errors import TellapartError, UsageError
 from tellapart.recipe.reading import check_recipe, to_toml
 from tellapart.training.runs import train
 from tellapart.utils.locks import LOCK, locked
@@ -99,6 +99,15 @@ def test_many_who_wait_hold_it_one_at_a_time(tmp_path: Path, monkeypatch: pytest
     for thread in threads:
         thread.join()
     assert most == [1] * 60 and not (tmp_path / "run" / LOCK).exists()
+
+
+@pytest.mark.skipif(not Path("/sys/kernel").is_dir(), reason="no /sys, in which not even root may write a file")
+def test_a_folder_that_is_not_writable_is_an_error_with_a_remedy() -> None:
+    with (
+        pytest.raises(TellapartError, match=r"^/sys: .*; make the folder writable, or choose another$"),
+        locked(Path("/sys"), wait=False),
+    ):
+        pass
 
 
 def test_a_run_that_another_process_works_on_is_left_alone(tiny_recipe: dict[str, Any], tmp_path: Path) -> None:

@@ -52,6 +52,12 @@ def test_a_disk_that_fills_while_a_folder_is_written_leaves_the_old_one(tmp_path
     assert [path.name for path in tmp_path.rglob("*")] == ["model", "old"]
 
 
+@pytest.mark.skipif(not Path("/sys/kernel").is_dir(), reason="no /sys, in which not even root may write a file")
+def test_a_folder_that_is_not_writable_is_no_full_disk() -> None:
+    with pytest.raises(TellapartError, match=r"results.json: .*; make the folder writable, or set another --out$"):
+        write_text(Path("/sys/results.json"), "new")
+
+
 def test_a_disk_that_fills_while_a_text_is_written_leaves_the_old_one(tmp_path: Path) -> None:
     write_text(tmp_path / "results.json", "old")
     with a_disk_that_is_full_after(10_000), pytest.raises(TellapartError, match=r"cannot write .*results.json"):

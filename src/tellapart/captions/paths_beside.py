@@ -14,8 +14,10 @@ from tellapart.utils.listed_names import few
 NAMED_FILES = 10  # maximum number of files in a message
 
 
-def files_beside(items: Iterable[Item], suffix: str) -> dict[str, Path]:
+def files_beside(items: Iterable[Item], suffix: str, instead: str = "use -o captions.jsonl") -> dict[str, Path]:
     """Returns the path of each picture, with its suffix replaced, by picture id.
+
+    instead: what to do if files cannot be written beside the pictures.
 
     Raises `UsageError` if a picture is not a file, or if pictures would share a file; the message lists these pictures.
     """
@@ -24,8 +26,7 @@ def files_beside(items: Iterable[Item], suffix: str) -> dict[str, Path]:
     for item in items:
         if not isinstance(item.picture, FilePicture):
             raise UsageError(
-                f"{item.picture.name} is not a file, so a {suffix} file cannot be written beside "
-                "it; use -o captions.jsonl"
+                f"{item.picture.name} is not a file, so a {suffix} file cannot be written beside it; {instead}"
             )
         target = item.picture.path.with_suffix(suffix)
         pictures.setdefault(target, []).append(item.picture.name)
@@ -36,16 +37,15 @@ def files_beside(items: Iterable[Item], suffix: str) -> dict[str, Path]:
     return found
 
 
-def check_beside(items: Sequence[Item], suffix: str) -> dict[str, Path]:
+def check_beside(items: Sequence[Item], suffix: str, instead: str = "use -o captions.jsonl") -> dict[str, Path]:
     """Like `files_beside`, but also raises a `UsageError` that lists all folders and files that cannot be written."""
-    targets = files_beside(items, suffix)
+    targets = files_beside(items, suffix, instead)
     wrong = [str(folder) for folder in dict.fromkeys(path.parent for path in targets.values())
              if not os.access(folder, os.W_OK)]  # fmt: skip
     wrong += [f"{path} (a folder)" for path in targets.values() if path.is_dir()]
     if wrong:
         raise UsageError(
-            f"cannot write {suffix} files in {few(wrong, NAMED_FILES)}; make the folder "
-            "writable, or use -o captions.jsonl"
+            f"cannot write {suffix} files in {few(wrong, NAMED_FILES)}; make the folder writable, or {instead}"
         )
     return targets
 

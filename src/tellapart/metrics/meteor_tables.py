@@ -32,6 +32,7 @@ from tellapart.utils.locks import locked
 from tellapart.utils.progress import Progress
 
 VERSION = 1
+_REMEDY = "set TELLAPART_CACHE to a writable folder with 100 MB of free space"
 LONGEST = 7  # number of words in the table's longest phrase
 _JAR, _PARAPHRASES = "meteor-1.5.jar", "data/paraphrase-en.gz"
 _NUMERIC = "#NUMERIC_ONLY#"  # marks abbreviations that keep their full stop only before a number
@@ -98,7 +99,8 @@ def open_tables() -> Tables:
     with contextlib.suppress(*_NOT_THERE):
         return _read(folder)
     try:
-        with locked(home, wait=True):  # another process may be building the index, which takes ten seconds
+        # Waits, because another process may be building the index, which takes ten seconds.
+        with locked(home, wait=True, remedy=_REMEDY):
             with contextlib.suppress(*_NOT_THERE):
                 return _read(folder)
             made = Path(tempfile.mkdtemp(prefix=".making-", dir=home))
@@ -114,10 +116,7 @@ def open_tables() -> Tables:
                 shutil.rmtree(made, ignore_errors=True)
             return _read(folder)
     except OSError as error:
-        raise TellapartError(
-            f"cannot write METEOR's index to {home} ({error.strerror or error}); set TELLAPART_CACHE to a "
-            "writable folder with 100 MB of free space"
-        ) from None
+        raise TellapartError(f"cannot write METEOR's index to {home} ({error.strerror or error}); {_REMEDY}") from None
 
 
 def _sources() -> tuple[Path, Path]:

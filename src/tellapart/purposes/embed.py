@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tellapart.captions.journal import JournalChange
 from tellapart.captions.own_files import OwnFiles
-from tellapart.captions.paths_beside import common_folder, files_beside
+from tellapart.captions.paths_beside import check_beside, common_folder, files_beside
 from tellapart.captions.text_hash import text_hash
 from tellapart.data import xmp, xmp_files
 from tellapart.data.pictures import FilePicture
@@ -72,7 +72,10 @@ def check_embed(items: Sequence[Item], folder: Path | None) -> None:
     folder: the folder for copies. A copy must not overwrite one of these pictures or a file that this program did not
     write, and the next run must not read it as a picture.
     """
-    files_beside(items, ".xmp")
+    if folder is None:
+        check_beside(items, ".xmp", "remove --embed")
+    else:
+        files_beside(items, ".xmp", "remove --copies")
     root = common_folder(items)
     files = (item.picture.path for item in items if isinstance(item.picture, FilePicture))
     pictures = [path for path in files if path.exists()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -29,9 +30,14 @@ def writing(what: Path) -> Iterator[None]:
         cause = (
             "torch.save failed, possibly because the disk is full" if isinstance(error, RuntimeError) else str(error)
         )
+        denied = isinstance(error, OSError) and error.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
+        advice = (
+            "make the folder writable"
+            if denied
+            else "free some disk space and run the same command again to resume (train: with --resume)"
+        )
         raise TellapartError(
-            f"cannot write {what}: {getattr(error, 'strerror', None) or cause}; free some disk space and add --resume, "
-            "or set another --out"
+            f"cannot write {what}: {getattr(error, 'strerror', None) or cause}; {advice}, or set another --out"
         ) from error
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from tellapart.errors import UsageError
 from tellapart.utils.messages import say
+from tellapart.utils.write_errors import write_errors
 
 LOCK = ".lock"
 LOCK_BEGINS = b'{"process": '
@@ -26,15 +27,18 @@ POLL_SECONDS = 0.5
 
 
 @contextlib.contextmanager
-def locked(folder: Path, *, wait: bool, name: str = LOCK) -> Iterator[None]:
+def locked(
+    folder: Path, *, wait: bool, name: str = LOCK, remedy: str = "make the folder writable, or choose another"
+) -> Iterator[None]:
     """Locks ``folder`` for this process. Creates it if necessary, and removes it again if it is still empty and unused.
 
     If another process holds the lock, waits after printing a message (``wait``) or raises a `UsageError`. Both name the
-    process.
+    process. Raises `TellapartError` with ``remedy`` if the folder is not writable.
     ``name``: name of the lock file, to lock only part of the folder.
     """
     folders_made = missing_folders(folder)
-    file = _acquired(folder, wait, name)
+    with write_errors(folder, remedy):
+        file = _acquired(folder, wait, name)
     try:
         yield
     finally:
@@ -72,8 +76,7 @@ def _acquired(folder: Path, wait: bool, name: str) -> int:
             return file
         if not wait:
             raise UsageError(
-                f"{folder} is in use by {lock_holder(folder, name)}; wait for it to finish, or "
-                "choose another folder with --out"
+                f"{folder} is in use by {lock_holder(folder, name)}; wait for it to finish, or choose another folder"
             )
         if not announced:
             say(f"waiting for {folder}, which is in use by {lock_holder(folder, name)}")
@@ -103,7 +106,7 @@ def _attempt(path: Path) -> int | None:
         os.close(file)  # the last holder removed the file after it was opened here
     if (head := os.pread(file, len(LOCK_BEGINS), 0)) and head != LOCK_BEGINS:
         os.close(file)
-        raise UsageError(f"{path} is not the lock of this folder; move this file, or choose another folder with --out")
+        raise UsageError(f"{path} is not the lock of this folder; move this file, or choose another folder")
     owner = {"process": os.getpid(), "host": socket.gethostname(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
     os.ftruncate(file, 0)
     os.pwrite(file, json.dumps(owner).encode(), 0)

@@ -26,7 +26,7 @@ def write_errors(path: Path, remedy: str, when_full: str | None = None) -> Itera
 
 def output_errors(path: Path) -> contextlib.AbstractContextManager[None]:
     """Turns an `OSError` in writing a file that the user named into a one-line `TellapartError`."""
-    return write_errors(path, "specify another file with -o", "free some disk space and run the same command again")
+    return write_errors(path, "choose another file", "free some disk space and run the same command again")
 
 
 @contextlib.contextmanager
