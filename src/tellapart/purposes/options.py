@@ -65,10 +65,7 @@ class AltTextOptions(SourceOptions):
         typer.Option(
             "--out",
             "-o",
-            help=(
-                "Output file (.jsonl or .csv), or - for standard output. For a single picture, the default is to "
-                "print the text."
-            ),
+            help=("Output file (.jsonl or .csv), or - for standard output. For a single picture, the default is -."),
         ),
     ] = None
     language: Annotated[
