@@ -230,6 +230,21 @@ def test_an_answer_that_is_cut_off_is_no_caption(photos: Dataset, tmp_path: Path
     assert not (tmp_path / "a.jsonl").exists()
 
 
+def test_a_ledger_in_the_current_folder_is_announced(
+    server: FaultServer, photos: Dataset, tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    typed = ("caption", f"openai:m@{server.url}", str(tmp_path / "photos"), "-o", "-")
+    done = cli(*typed)
+    assert done.status == 0 and "answers are stored in captions.ledger.jsonl, so that" in done.err, done.err
+    assert (tmp_path / "captions.ledger.jsonl").is_file()
+    again = cli(*typed)
+    assert again.out == done.out and "are stored in" not in again.err
+    assert "answers in captions.ledger.jsonl are not requested again" in again.err
+    other = cli(*typed[:1], f"{typed[1]}?ledger=other.jsonl", *typed[2:])
+    assert other.status == 0 and "are stored in" not in other.err and (tmp_path / "other.jsonl").is_file()
+
+
 def test_samples_differ_by_their_seed_alone(server: FaultServer, photos: Dataset, tmp_path: Path) -> None:
     server.says = lambda body: f"{shade(body)} by seed {json.loads(body)['seed']}"
     decoding = Decoding(kind="sample", samples=3, temperature=0.9, max_tokens=20)

@@ -35,6 +35,7 @@ from tellapart.utils.progress import Progress
 MAX_TOKENS = 256  # longer answers are not captions
 MAX_STRUCTURED_TOKENS = 1024  # limit for structured captions and several paragraphs
 CONCURRENCY = 16
+DEFAULT_LEDGER = "captions.ledger.jsonl"  # in the current folder, if the captions are printed or in .txt files
 MAX_FAILED_LISTED = 20  # maximum number of failed pictures that are listed by name
 
 
@@ -110,7 +111,7 @@ def caption_by_server(
     Prints the expected and maximum number of requests, and their cost if the name has prices.
 
     Args:
-        ledger: the file that stores the answers [default: a file beside ``out``].
+        ledger: the file that stores the answers [default: a file beside ``out``, or `DEFAULT_LEDGER` without a file].
         retry: options of `tellapart.boost.retries.RetryingBackend`.
         options: further fields of `CaptionRun`; ``decoding`` is required. ``greedy`` requests one caption, at the
             server's default temperature unless the name sets one (``?temperature=0``); ``sample`` and ``consensus``
@@ -143,12 +144,17 @@ def caption_by_server(
     captions = ServerCaptions(
         backend, prompt, decoding, run.best_of, run.drop_guesses, prompts, schema=run.schema, claims=run.claims
     )
-    beside = Path("captions.ledger.jsonl") if out is None or out == PRINTED else ledger_of(out)
+    beside = Path(DEFAULT_LEDGER) if out is None or out == PRINTED else ledger_of(out)
     summary = ServerSummary(ledger or beside)
     with run.opened(server_request(run, backend.name, prompt)) as (writer, todo, captions.chooser):
         summary.already = sum(item.id in writer.done for item in dataset)
         if todo:
             say(captions.announcement(todo, summary.ledger))
+            if ledger is None and out in (None, PRINTED) and not beside.exists():
+                say(
+                    f"answers are stored in {DEFAULT_LEDGER}, so that they are not requested again; to choose another "
+                    "file, add ?ledger=FILE to the model"
+                )
             with Ledger.open(summary.ledger) as answers:
                 if batch is not None:
                     _fill(batch, captions, todo, answers)
