@@ -218,6 +218,9 @@ def test_the_shell_completes(typed: str, completed: list[str], cli: Cli, monkeyp
         (["caption", "scenes"], "Missing argument 'pictures'; see: tellapart caption --help"),
         (["eval"], "Missing option '--captions'; see: tellapart eval --help"),
         (["report"], "Missing argument 'runs'; see: tellapart report --help"),
+        (["check", "c", "--report"], "Option '--report' requires an argument; see: tellapart check --help"),
+        (["bags", "mine", "p", "-o"], "Option '-o' requires an argument; see: tellapart bags mine --help"),
+        (["check", "c", "--json=1"], "Option '--json' does not take a value; see: tellapart check --help"),
         (["caption", "m", "p", "--beams", "0"], "Invalid value for '--beams'"),
         (["caption", "m", "p", "--max-tokens", "x"], "Invalid value for '--max-tokens'"),
         (

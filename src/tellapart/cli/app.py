@@ -162,7 +162,12 @@ def refuse_repeats(command: Any, ctx: Any, args: list[str]) -> None:
     """
     if ctx.resilient_parsing:  # shell completion parses incomplete lines
         return
-    _, _, order = command.make_parser(ctx).parse_args(args=list(args))
+    try:
+        _, _, order = command.make_parser(ctx).parse_args(args=list(args))
+    except Exception as error:
+        if getattr(error, "ctx", ctx) is None:  # a missing value of an option: the message names the command's help
+            error.ctx = ctx  # type: ignore[attr-defined]
+        raise
     for param, count in Counter(param for param in order if isinstance(param, TyperOption)).items():
         flag = param.is_flag and not param.secondary_opts
         if count > 1 and not (param.multiple or param.count or flag):
