@@ -118,6 +118,13 @@ def test_a_name_that_is_no_language_code_is_an_error(cli: Cli, tmp_path: Path, n
     assert done.line == f"--language {name}: expected a language code such as en, de, fr, es, it, pt or nl"
 
 
+def test_an_example_is_an_id_and_what_shows_the_defect(tmp_path: Path) -> None:
+    write(tmp_path, GOOD)
+    found = check_captions(CaptionFile("captions", {"1.png": [""]}), open_data(str(tmp_path / "pictures")))
+    examples = {kind.name: example for kind, *_, example in found.rows()}
+    assert examples["no caption"] == "0.png" and examples["empty"] == "1.png: contains no words"
+
+
 def test_every_caption_counts_once(tmp_path: Path) -> None:
     """Also equal captions of one picture, and all captions of a picture that is not there."""
     write(tmp_path, GOOD)

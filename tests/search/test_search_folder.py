@@ -113,6 +113,7 @@ def test_the_command_prints_hits_figures_and_a_page(cli: Cli, folder: Path, tmp_
         and "&lt;b&gt;zebra" in html
         and "<i>" not in html
     )
+    assert html.count("zebra &lt;i&gt;by&lt;/i&gt; a lake</h") == 1 and ">tellapart<span> · " in html
     with (tmp_path / "queries.csv").open("w") as file:
         csv.writer(file).writerows(
             [("query", "picture"), *((SCENES[n].references[0], f"{n:02}.png") for n in range(8))]

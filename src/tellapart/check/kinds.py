@@ -83,3 +83,7 @@ class Finding(NamedTuple):
     text: str = ""
     detail: str = ""
     spans: tuple[tuple[int, int], ...] = ()
+
+    def example(self) -> str:
+        """Returns the id and, if there is more to say, what shows the defect."""
+        return ": ".join(filter(None, (self.id, self.detail or self.text)))

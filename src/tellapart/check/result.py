@@ -100,7 +100,7 @@ class Check:
         alarms, rows = self.alarms(), []
         for name, kind in DEFECTS.items():
             if name not in self.skipped:
-                example = next((f"{one.id}: {one.detail or one.text}" for one in self.found.get(name, ())), "")
+                example = next((one.example() for one in self.found.get(name, ())), "")
                 rows.append((kind, self.count(name), self.rate(name), name in alarms, example))
         return sorted(rows, key=lambda row: (not row[3], not row[1]))
 
