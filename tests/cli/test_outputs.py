@@ -170,8 +170,9 @@ def test_a_page_ends_in_html(cli: Cli, here: Path, name: str) -> None:
 
 @pytest.mark.skipif(not Path("/sys/kernel").is_dir(), reason="no /sys, in which not even root may write a file")
 def test_a_page_in_a_folder_that_is_not_writable_names_no_option_that_the_command_lacks(cli: Cli, here: Path) -> None:
-    line = cli("check", "c.jsonl", "--report", "/sys/x.html").line
-    assert line.startswith("/sys/x.html: ") and line.endswith("; choose another file") and "-o" not in line
+    done = cli("check", "c.json", "--report", "/sys/x.html")
+    line = done.err.splitlines()[-1]
+    assert done.status == 1 and line.startswith("tellapart: /sys/x.html: ") and line.endswith("; choose another file")
 
 
 def test_a_device_is_no_input(cli: Cli, here: Path) -> None:

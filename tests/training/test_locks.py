@@ -45,7 +45,9 @@ def test_who_holds_a_folder_is_said_and_a_killed_holder_holds_nothing(tmp_path: 
     with held_by_another(folder) as process:
         with pytest.raises(UsageError) as told, locked(folder, wait=False):
             pass
-        assert f"process {process.pid} on host {socket.gethostname()}" in str(told.value) and "--out" in str(told.value)
+        assert f"process {process.pid} on host {socket.gethostname()}" in str(told.value) and "another folder" in str(
+            told.value
+        )
         process.send_signal(signal.SIGKILL)
         process.wait()
     assert (folder / LOCK).is_file()  # what it left says nothing
@@ -76,7 +78,7 @@ def test_a_folder_that_its_last_holder_removes_meanwhile_is_made_again(
     with locked(tmp_path / "run", wait=False):
         assert len(made) == 2
     (tmp_path / "run").write_text("a file")
-    with pytest.raises(FileExistsError), locked(tmp_path / "run", wait=True):
+    with pytest.raises(TellapartError, match="File exists; choose another folder"), locked(tmp_path / "run", wait=True):
         pass
 
 
@@ -104,7 +106,7 @@ def test_many_who_wait_hold_it_one_at_a_time(tmp_path: Path, monkeypatch: pytest
 @pytest.mark.skipif(not Path("/sys/kernel").is_dir(), reason="no /sys, in which not even root may write a file")
 def test_a_folder_that_is_not_writable_is_an_error_with_a_remedy() -> None:
     with (
-        pytest.raises(TellapartError, match=r"^/sys: .*; make the folder writable, or choose another$"),
+        pytest.raises(TellapartError, match=r"^/sys: .*; choose another folder, or make this one writable$"),
         locked(Path("/sys"), wait=False),
     ):
         pass

@@ -39,8 +39,7 @@ def check_captions(
 
     dataset: the pictures; None checks only the captions.
     references: required by ``leaked`` and ``mispaired``.
-    language_name: a language code; if its language is not in `LANGUAGES`, ``language`` is not checked, which a note
-        states.
+    language_name: a language code. If the language is not in `LANGUAGES`, a note says that it is not checked.
 
     Raises `UsageError` if captions and pictures have no ids in common, or if ``language_name`` is not a code.
     """
@@ -76,8 +75,8 @@ def check_captions(
         notes.append(f"language: not checked, because '{expected}' is not one of {', '.join(checks.LANGUAGES)}")
     if references is not None:
         if dataset is None:
-            captioned = KnownIds(file.name, list(texts), file.files, file.numbered)
-            matched = match_captions(references, captioned, "references")
+            known_ids = KnownIds(file.name, list(texts), file.files, file.numbered)
+            matched = match_captions(references, known_ids, "references")
             own = matched.texts
             notes += [matched.how] if matched.how else []
         else:
@@ -103,11 +102,9 @@ def check_captions(
         more, statistics = ask_captioner(rows, readable, captioner)
         findings, facts = findings + more, facts | statistics
     given = {"references": references, "scorer": scorer, "captioner": captioner}
-    total = len(items) + (len(dataset.missing) if dataset is not None else 0)
-    found: dict[str, list[Finding]] = {name: [] for name in DEFECTS}
-    for one in findings:
-        found[one.kind].append(one)
-    return Check(len(rows), total, found, facts, notes, _skipped(given, dataset, expected))
+    found = {name: [one for one in findings if one.kind == name] for name in DEFECTS}
+    missing = 0 if dataset is None else len(dataset.missing)
+    return Check(len(rows), len(items) + missing, found, facts, notes, _skipped(given, dataset, expected))
 
 
 def _skipped(given: Mapping[str, object], dataset: Dataset | None, language: str) -> dict[str, str]:

@@ -28,7 +28,7 @@ POLL_SECONDS = 0.5
 
 @contextlib.contextmanager
 def locked(
-    folder: Path, *, wait: bool, name: str = LOCK, remedy: str = "make the folder writable, or choose another"
+    folder: Path, *, wait: bool, name: str = LOCK, remedy: str = "choose another folder, or make this one writable"
 ) -> Iterator[None]:
     """Locks ``folder`` for this process. Creates it if necessary, and removes it again if it is still empty and unused.
 
