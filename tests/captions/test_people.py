@@ -24,6 +24,7 @@ from tellapart.captions.log_file import LOG_NAME
 from tellapart.captions.log_row import text_fields
 from tellapart.captions.own_files import OwnFiles
 from tellapart.captions.provenance import Provenance
+from tellapart.captions.store import CaptionStore, Edit
 from tellapart.captions.texts_beside import text_of_person
 from tellapart.data import open_data, xmp, xmp_files
 from tellapart.data.pictures import BytesPicture, FilePicture
@@ -247,6 +248,45 @@ def test_a_table_that_a_spreadsheet_saved_is_read(
     assert cli(*typed, "--embed").status == 0
     assert "1.jpg,Müller am Tor," in out.read_text(encoding="utf-8")
     assert xmp.texts_of(xmp_files.read_sidecar(folder / "1.xmp"), "")[xmp.ALT] == "Müller am Tor"
+
+
+@pytest.mark.parametrize(("true", "false"), [("True", "False"), ("TRUE", "FALSE"), ("WAHR", "FALSCH")])
+def test_a_text_that_was_accepted_in_a_spreadsheet_stays(
+    cli: Cli, folder: Path, tmp_path: Path, true: str, false: str
+) -> None:
+    """Spreadsheets write TRUE or WAHR; the column ``variation`` is the user's."""
+    out, captions = tmp_path / "alt.csv", tmp_path / "c.jsonl"
+    typed = ("alt-text", folder, "--captions", captions, "-o", out)
+    for caption in ("a dog", "a wolf"):
+        captions.write_text("".join(json.dumps({"id": f"{n}.jpg", "caption": caption}) + "\n" for n in range(3)))
+        assert cli(*typed).status == 0
+        if caption == "a dog":
+            rows = [f"0.jpg,a dog,,{true},,x\n", f"1.jpg,a dog,,{false},{false},x\n", "2.jpg,a dog,,,,x\n"]
+            out.write_text("id,caption,long,accepted,decorative,variation\n" + "".join(rows))
+            stored = CaptionStore.open(folder, out).captions()
+            assert [stored[f"{n}.jpg"].accepted for n in range(3)] == [True, False, False]
+            assert not any(one.decorative or one.variation for one in stored.values())
+    lines = out.read_text().splitlines()[1:]
+    assert [line.split(",")[1] for line in lines] == ["a dog", "a wolf", "a wolf"]
+    out.write_text("id,caption,long,accepted\n0.jpg,a dog,,TAMAM\n1.jpg,a wolf,,\n")
+    done = cli(*typed)
+    assert done.status == 2 and "accepted of '0.jpg' is 'TAMAM', expected TRUE or FALSE" in done.err
+    assert "TAMAM" in out.read_text()
+
+
+def test_marks_on_the_page_count_beside_a_column_and_other_columns_stay(cli: Cli, folder: Path, tmp_path: Path) -> None:
+    out, captions = tmp_path / "alt.csv", tmp_path / "c.jsonl"
+    captions.write_text('{"id": "0.jpg", "caption": "a dog"}\n{"id": "1.jpg", "caption": "a dog"}\n')
+    typed = ("alt-text", folder, "--captions", captions, "-o", out)
+    assert cli(*typed).status == 0
+    out.write_text("id,caption,accepted,variation,texts\n0.jpg,a dog,FALSE,x,y\n1.jpg,a dog,FALSE,x,y\n")
+    store = CaptionStore.open(folder, out)
+    store.write({"0.jpg": Edit(state={"accepted": True})}, "edit")
+    store.write({"1.jpg": Edit("a red dog")}, "edit")
+    assert out.read_text().splitlines()[2] == "1.jpg,a red dog,,x,y"
+    captions.write_text('{"id": "0.jpg", "caption": "a wolf"}\n{"id": "1.jpg", "caption": "a wolf"}\n')
+    assert cli(*typed).status == 0
+    assert [line.split(",")[1] for line in out.read_text().splitlines()[1:]] == ["a dog", "a red dog"]
 
 
 def test_a_picture_without_a_text_stays_so(cli: Cli, folder: Path, tmp_path: Path) -> None:

@@ -29,6 +29,10 @@ from tellapart.utils.write_errors import write_errors
 
 # Fields of a row's state that .jsonl files also store.
 MIRRORED = ("accepted", "decorative", "language", "texts", "variation")
+TABLE_STATE = ("language", "accepted", "decorative")  # columns of a table that store state
+# What spreadsheets in English, German, French, Spanish, Portuguese, Italian and Dutch write for true and for false.
+TRUE_WORDS = frozenset(("true", "wahr", "vrai", "verdadero", "verdadeiro", "vero", "waar"))
+FALSE_WORDS = frozenset(("", "false", "falsch", "faux", "falso", "onwaar"))
 
 
 @dataclass(eq=False)
@@ -65,6 +69,7 @@ class ListFile(CaptionLayout):
         self.path, self.name = path, path.name
         self._items = {item.id: item for item in items}
         self._table = plain_suffix(path) in (".csv", ".tsv")
+        self._mirrored = TABLE_STATE if self._table else MIRRORED
         self.shows_state = not self._table and path.name != METADATA
         self._signature: tuple[int, ...] | None = None
         self._header: list[str] = []
@@ -103,7 +108,10 @@ class ListFile(CaptionLayout):
 
     def state(self, id_: str) -> dict[str, Any]:
         record = self._by_id[id_][0].record if id_ in self._by_id else {}
-        state = {name: record[name] for name in MIRRORED if record.get(name)}
+        state: dict[str, Any] = {name: record[name] for name in self._mirrored if record.get(name)}
+        if self._table:  # cells are strings
+            marks = {name: True for name in ("accepted", "decorative") if is_true(state.pop(name, ""))}
+            return state | marks
         scored = record.get("candidates")
         if isinstance(scored, list) and all(isinstance(one, Mapping) and "caption" in one for one in scored):
             state["candidates"] = [str(one["caption"]) for one in scored]
@@ -250,9 +258,9 @@ class ListFile(CaptionLayout):
             record = self._with_structured(row, value)
         if state is not None:
             # Stored candidates belong to the previous text.
-            dropped = MIRRORED if state.get("candidates") else (*MIRRORED, "candidates", "score")
+            dropped = self._mirrored if state.get("candidates") else (*self._mirrored, "candidates", "score")
             record = {key: one for key, one in record.items() if key not in dropped}
-            record |= {key: state[key] for key in MIRRORED if state.get(key)}
+            record |= {key: state[key] for key in self._mirrored if state.get(key)}
         if self._table:
             line = self._csv_line([str(record.get(cell, "")) for cell in self._header])
         else:
@@ -317,6 +325,11 @@ class ListFile(CaptionLayout):
                     f"{self.path}: another process is writing to this file; save again when it has finished"
                 ) from None
             yield
+
+
+def is_true(value: object) -> bool:
+    """Returns whether a field is true, including cells such as ``True``, or ``TRUE`` and ``WAHR`` from spreadsheets."""
+    return str(value).strip().lower() in TRUE_WORDS
 
 
 def _key_name(names: Collection[str]) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tellapart.captions.backups import back_up
+from tellapart.captions.list_layout import FALSE_WORDS, is_true
 from tellapart.captions.picture_matching import renamed_ids
 from tellapart.captions.provenance import Provenance, log_of
 from tellapart.captions.replacement import Replace
@@ -48,12 +49,12 @@ def people_rows(out: Path, items: Sequence[Item]) -> dict[str, Edited]:
     try:
         for row in rows_in(out):
             key, said = str(row["id"]), " ".join(str(row["caption"] or "").split())
-            state = {**states.pop(key, {}), **{name: value for name, value in row.items() if value}}
-            accepted, decorative = (state.get(name) in (True, "True") for name in ("accepted", "decorative"))
+            state = states.pop(key, {})
+            accepted, decorative = (state.get(name) or _mark(row, name) for name in ("accepted", "decorative"))
             if accepted or decorative or not known.wrote(key, said):
                 said, long = ("", "") if decorative else (said, " ".join(str(row.get("long") or "").split()))
                 language = str(row.get("language") or "")
-                found[renamed.get(key, key)] = Edited(said, (), long, accepted or not said, language)
+                found[renamed.get(key, key)] = Edited(said, (), long, bool(accepted) or not said, language)
     except (ValueError, KeyError, TypeError, csv.Error) as error:
         raise UsageError(
             f"{out} has a line that this command cannot parse ({error}); fix the line, or pass "
@@ -61,6 +62,14 @@ def people_rows(out: Path, items: Sequence[Item]) -> dict[str, Edited]:
         ) from None
     bare = {renamed.get(key, key) for key, state in states.items() if state.get("decorative")}
     return found | {item.id: Edited("", accepted=True) for item in items if item.id in bare}
+
+
+def _mark(row: Mapping[str, Any], name: str) -> bool:
+    """Returns whether a row has a mark. Raises ValueError for an unknown word, because the mark must not be lost."""
+    value = row.get(name) or ""
+    if is_true(value) or str(value).strip().lower() in FALSE_WORDS:
+        return is_true(value)
+    raise ValueError(f"{name} of '{row['id']}' is '{value}', expected TRUE or FALSE")
 
 
 def with_edits(

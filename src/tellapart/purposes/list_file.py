@@ -12,7 +12,7 @@ from typing import Any
 
 from tellapart.captions.formats import name_in
 from tellapart.captions.journal import JournalChange
-from tellapart.captions.list_layout import ListFile
+from tellapart.captions.list_layout import TABLE_STATE, ListFile
 from tellapart.captions.log_row import text_fields
 from tellapart.captions.own_files import OwnFiles
 from tellapart.captions.provenance import Provenance
@@ -27,8 +27,6 @@ from tellapart.utils.messages import say
 from tellapart.utils.outputs import write_output
 from tellapart.utils.strict_json import json_text
 from tellapart.utils.write_errors import output_errors
-
-STATE = ("language", "accepted", "decorative")  # optional columns in a table
 
 
 def write_lines(
@@ -92,7 +90,7 @@ def _table(out: Path, rows: Iterable[tuple[Item, Edited]]) -> str:
     text, names = io.StringIO(), ("file_name", "text") if out.name in METADATA_FILES else ("id", "caption", "long")
     records = [text_record(out, item, one) for item, one in rows]
     if out.name not in METADATA_FILES:
-        names = (*names, *(name for name in STATE if any(name in record for record in records)))
+        names = (*names, *(name for name in TABLE_STATE if any(name in record for record in records)))
     writer = csv.writer(text, lineterminator="\n")
     writer.writerows([names, *([record.get(name, "") for name in names] for record in records)])
     return text.getvalue()
