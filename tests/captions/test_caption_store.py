@@ -7,12 +7,15 @@ import json
 import os
 import random
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from command_line import Cli
+from PIL import Image
 
 from tellapart.captions.authors import PERSON, Author
 from tellapart.captions.log_file import LOG_NAME
@@ -481,3 +484,32 @@ def test_undo_and_history_say_when_they_turn_from_text_files_to_a_list(cli: Cli,
     say_once.cache_clear()
     assert message in cli("captions", "undo", folder).err
     assert "undo" in cli("captions", "history", folder, "--captions", ".txt").out
+
+
+LIMITED = """
+import resource, sys
+limits = int(sys.argv.pop(1)), int(sys.argv.pop(1))
+resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+from tellapart.cli import main
+main()
+"""
+
+
+def test_a_change_to_more_folders_than_files_may_be_open_is_undone(tmp_path: Path) -> None:
+    for number in range(300):
+        (tmp_path / str(number)).mkdir()
+        Image.new("RGB", (8, 8)).save(tmp_path / str(number) / "a.png")
+    store = CaptionStore.open(tmp_path)
+    store.write({id_: Edit("a dog") for id_ in store.items}, "caption", BLIP)
+
+    def undo(soft: int, hard: int) -> subprocess.CompletedProcess[str]:
+        typed = [sys.executable, "-c", LIMITED, str(soft), str(hard), "captions", "undo", str(tmp_path)]
+        return subprocess.run(typed, capture_output=True, text=True, check=False)
+
+    done = undo(256, 300)
+    assert done.returncode == 2 and "the captions are in 300 folders" in done.stderr, done.stderr
+    assert "at most 300 files" in done.stderr and "Traceback" not in done.stderr
+    assert len(list(tmp_path.rglob("*.txt"))) == 300
+    done = undo(256, 1024)
+    assert done.returncode == 0 and "restored 300 captions" in done.stderr, done.stderr
+    assert not list(tmp_path.rglob("*.txt")) and not store.last(1)
