@@ -18,14 +18,16 @@ from command_line import Cli, Done
 from PIL import Image
 
 from tellapart.captioners import load_captioner
-from tellapart.captions.authors import UNKNOWN
+from tellapart.captions.authors import UNKNOWN, Author
 from tellapart.captions.journal import Journal, new_change
 from tellapart.captions.log_file import LOG_NAME
 from tellapart.captions.log_row import text_fields
 from tellapart.captions.own_files import OwnFiles
 from tellapart.captions.provenance import Provenance
+from tellapart.captions.replacement import Replace
 from tellapart.captions.store import CaptionStore, Edit
-from tellapart.captions.texts_beside import text_of_person
+from tellapart.captions.texts_beside import TextFiles, text_of_person
+from tellapart.captions.written import Written
 from tellapart.data import open_data, xmp, xmp_files
 from tellapart.data.pictures import BytesPicture, FilePicture
 from tellapart.features.store import FeatureStore
@@ -90,12 +92,12 @@ def test_overwrite_leaves_text_files_of_people(cli: Cli, folder: Path, tmp_path:
     (folder / "2.txt").write_text("edited\n")
     done = caption(cli, "scenes", folder, "--format", "txt", "--overwrite")
     assert "6 captions written, 2 already done" in done.err
-    assert "2 .txt files were written or edited by hand and are kept; pass --replace-edited to" in done.err
+    assert "2 .txt files were written, edited or accepted by hand and are kept; pass --replace-edited to" in done.err
     assert [(folder / f"{n}.txt").read_text() for n in (1, 2)] == ["by hand", "edited\n"]
     done = caption(cli, "scenes", folder, "--format", "txt", "--overwrite", "--replace-edited")
     assert (
         "8 captions written" in done.err
-        and "replaced 2 texts that were written or edited by hand; to restore them, run" in done.err
+        and "replaced 2 texts that were written, edited or accepted by hand; to restore them, run" in done.err
     )
     assert all(text_of_person(path, OwnFiles()) is None for path in folder.glob("*.txt"))
     hidden = {path.name for path in folder.iterdir() if path.suffix not in (".jpg", ".txt")}
@@ -103,6 +105,74 @@ def test_overwrite_leaves_text_files_of_people(cli: Cli, folder: Path, tmp_path:
     done = cli("captions", "undo", folder)
     assert "restored 2 captions" in done.err
     assert [(folder / f"{n}.txt").read_text() for n in (1, 2)] == ["by hand", "edited\n"]
+
+
+PLACES = {
+    "txt": ("--format", "txt"),
+    "jsonl": ("-o", "{}/c.jsonl"),
+    "csv": ("-o", "{}/c.csv"),
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_overwrite_leaves_accepted_captions(cli: Cli, folder: Path, tmp_path: Path, place: str) -> None:
+    """Accepted captions are kept as they are in later runs, and pictures marked as decorative get no caption."""
+    typed = ("scenes", folder, *(part.format(tmp_path) for part in PLACES[place]))
+    caption(cli, *typed)
+    file = None if place == "txt" else tmp_path / f"c.{place}"
+    store = CaptionStore.open(folder, file)
+    before = store.captions()
+    assert len({one.text for one in before.values()} - {""}) > 1
+    store.write({"0.jpg": Edit(state={"accepted": True}), "1.jpg": Edit("", {"decorative": True})}, "edit")
+    # A caption by another model, so that the text would be replaced.
+    other = Author("other")
+    store.write({f"{n}.jpg": Edit(f"other {n}") for n in (2, 3)}, "caption", other)
+    store.write({"2.jpg": Edit(state={"accepted": True})}, "edit")
+    store.write({"4.jpg": Edit(state={"decorative": True})}, "edit")
+    marked = {n: store.caption(f"{n}.jpg") for n in (0, 1, 2, 4)}
+
+    done = caption(cli, *typed)
+    assert "8 already done" in done.err
+    for _ in range(2):  # the second run reads what the first run recorded
+        done = caption(cli, *typed, "--overwrite")
+        assert "4 captions written" in done.err and "4 already done" in done.err, done.err
+        assert re.search("4 (.txt files|captions) were written, edited or accepted by hand and are kept", done.err)
+        store = CaptionStore.open(folder, file)
+        assert {n: store.caption(f"{n}.jpg") for n in marked} == marked
+        assert store.caption("2.jpg").author == other and store.caption("3.jpg").text == before["3.jpg"].text
+    assert "8 already done" in caption(cli, *typed).err
+
+    done = caption(cli, *typed, "--overwrite", "--replace-edited")
+    assert "8 captions written" in done.err
+    assert {id_: one.text for id_, one in CaptionStore.open(folder, file).captions().items()} == {
+        id_: one.text for id_, one in before.items()
+    }
+    assert cli("captions", "undo", folder, *(("--captions", file) if file else ())).status == 0
+    now = CaptionStore.open(folder, file).captions()
+    assert {n: now[f"{n}.jpg"].text for n in marked} == {n: one.text for n, one in marked.items()}
+
+
+def test_a_decorative_picture_without_a_caption_stays_so(cli: Cli, folder: Path, tmp_path: Path) -> None:
+    for place in PLACES:
+        typed = ("scenes", folder, *(part.format(tmp_path) for part in PLACES[place]))
+        file = None if place == "txt" else tmp_path / f"c.{place}"
+        CaptionStore.open(folder, file or Path(".txt")).write({"0.jpg": Edit(state={"decorative": True})}, "edit")
+        if file and file.exists():  # rows that a person started
+            continue
+        assert "7 captions written, 1 already done" in caption(cli, *typed).err
+        one = CaptionStore.open(folder, file).caption("0.jpg")
+        assert one.decorative and not one.text
+
+
+def test_a_caption_that_is_accepted_during_a_run_stays(cli: Cli, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The review page is another process than the run."""
+    items = list(open_data(str(folder)))
+    CaptionStore.open(folder, Path(".txt")).write({"0.jpg": Edit("one"), "1.jpg": Edit("two")}, "caption", UNKNOWN)
+    run = TextFiles.beside(items, Replace(own=True), change=new_change("caption", UNKNOWN))
+    assert not run.done
+    CaptionStore.open(folder).write({"0.jpg": Edit(state={"accepted": True})}, "edit")
+    run.write([Written(item, "new", (), None) for item in items[:2]])
+    assert [(folder / f"{n}.txt").read_text() for n in range(2)] == ["one\n", "new\n"]
 
 
 def test_text_files_by_another_prompt_are_told(cli: Cli, tiny_captioner: Path, folder: Path) -> None:
@@ -162,7 +232,7 @@ def test_overwrite_leaves_captions_of_people_in_one_file(
     done = caption(cli, tiny_captioner, folder, "-o", out, "--overwrite")
     assert "7 captions written, 1 already done" in done.err
     assert (
-        "1 captions were written or edited by hand and are kept; pass --replace-edited to replace" in done.err
+        "1 captions were written, edited or accepted by hand and are kept; pass --replace-edited to replace" in done.err
         and edited in out.read_bytes()
     )
     done = caption(cli, tiny_captioner, folder, "-o", out, "--overwrite", "--replace-edited")
@@ -192,11 +262,11 @@ def test_workers_do_not_replace_what_a_person_edited(cli: Cli, folder: Path, tmp
         "".join(json.dumps(row | ({"caption": "mine"} if n == 3 else {})) + "\n" for n, row in enumerate(rows))
     )
     assert (
-        "1 captions were written or edited by hand; choose another file, or pass --replace-edited"
+        "1 captions were written, edited or accepted by hand; choose another file, or pass --replace-edited"
         in cli("caption", *typed, "--beams", 1).err
     )
     assert (
-        "1 captions were written or edited by hand; choose another file, or pass --replace-edited"
+        "1 captions were written, edited or accepted by hand; choose another file, or pass --replace-edited"
         in cli("job", "merge", f"{out}.job").line
     )
     assert records(out)[3]["caption"] == "mine"
@@ -552,7 +622,7 @@ def test_a_kill_leaves_files_and_log_whole(cli: Cli, tmp_path: Path) -> None:
         process.communicate()
         assert (folder / "07.txt").read_text() == "ohwx, by hand\n"
     done = made(cli, "lora", folder, "--trigger", "last")
-    assert "1 .txt files were written or edited by hand and" in done.err
+    assert "1 .txt files were written, edited or accepted by hand and" in done.err
     rows = {row["file_name"]: row["text"] for row in records(folder / "metadata.jsonl")}
     assert len(rows) == 60 and rows.pop("07.jpg") == "ohwx, by hand"
     for name, text in rows.items():

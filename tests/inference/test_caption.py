@@ -203,7 +203,8 @@ def test_txt_beside_each_picture(
     assert run(captioner, photos, None, format="txt", overwrite=True).written == COUNT - 1
     assert human.read_text() == "by a person"
     assert (
-        "1 .txt files were written or edited by hand and are kept; pass --replace-edited to" in capsys.readouterr().err
+        "1 .txt files were written, edited or accepted by hand and are kept; pass --replace-edited to"
+        in capsys.readouterr().err
     )
     assert run(captioner, photos, None, format="txt", replace_edited=True).written == 1
     assert human.read_text() == f"{expected['3.png']}\n"

@@ -195,7 +195,7 @@ def test_what_a_person_changed_in_a_structured_caption_stays(cli: Cli, server: F
     server.says = lambda body: json.dumps({**GOOD, "people": 1})
     (folder / "c.ledger.jsonl").unlink()
     done = caption(cli, server, folder, *schema, "--overwrite")
-    assert "3 captions were written or edited by hand and are kept" in done.err
+    assert "3 captions were written, edited or accepted by hand and are kept" in done.err
     now = {row["id"]: row for row in records(path)}
     assert now["0.png"]["structured"]["objects"] == ["hound"]
     assert now["1.png"]["caption"] == "A hound."

@@ -29,7 +29,7 @@ def say_replaced(texts: Collection[Path]) -> None:
     """Prints how many hand-written texts were replaced, and how to restore them."""
     folder = Path(os.path.commonpath([path.parent for path in texts]))
     say(
-        f"replaced {len(texts):,} texts that were written or edited by hand; to restore them, run: "
+        f"replaced {len(texts):,} texts that were written, edited or accepted by hand; to restore them, run: "
         f"{undo_command(folder)}"
     )
 

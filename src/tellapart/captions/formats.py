@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tellapart.captions.log_row import MARKS
 from tellapart.captions.written import Written
 from tellapart.data.pictures import FilePicture
 from tellapart.errors import UsageError
@@ -87,11 +88,17 @@ def structured_text(record: Mapping[str, Any]) -> str | None:
 
 
 class CaptionLine(NamedTuple):
-    """One line in a file of captions. ``text``: its captions, one per line; ``line``: the raw line."""
+    """One line in a file of captions.
+
+    text: its captions, one per line.
+    line: the raw line.
+    marked: whether the line says that a person accepted the caption, or that its picture needs none.
+    """
 
     id: str
     text: str
     line: str
+    marked: bool = False
 
 
 def caption_lines(text: str, format: str, path: Path) -> Iterator[CaptionLine]:
@@ -109,7 +116,8 @@ def caption_lines(text: str, format: str, path: Path) -> Iterator[CaptionLine]:
             texts = value.get("captions") or [whole or value.get("caption", value.get("text"))]
             if not isinstance(texts, list) or not all(isinstance(one, str) for one in texts):
                 raise ValueError("no caption")
-            yield CaptionLine(str(value["id"]), "\n".join(texts), line.rstrip("\r\n") + "\n")
+            marked = any(value.get(name) for name in MARKS)
+            yield CaptionLine(str(value["id"]), "\n".join(texts), line.rstrip("\r\n") + "\n", marked)
         except (ValueError, KeyError, TypeError, AttributeError, IndexError):
             raise UsageError(
                 f"{path}, line {number}: not a caption in this command's format; fix or remove "

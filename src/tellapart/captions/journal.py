@@ -90,7 +90,11 @@ class Journal:
         if "settings" in value:
             self.settings[file] = dict(value["settings"])
             self._writers[file] = Author.from_settings(value["settings"])
-            self.rows[file] = {key: LogRow(state=row.state) for key, row in self.rows[file].items() if row.state}
+            self.rows[file] = {  # rows that a person marked are kept, so their texts do not look like a person's
+                key: row if row.is_marked else LogRow(state=row.state)
+                for key, row in self.rows[file].items()
+                if row.state
+            }
             return
         key, of_change = str(value["id"]), self.changes.get(value.get("change", ""))
         author = of_change.author if of_change is not None else self._writers.get(file, UNKNOWN)

@@ -23,7 +23,7 @@ from tellapart.captions.journal import JournalChange, new_change
 from tellapart.captions.log_row import text_fields
 from tellapart.captions.picture_matching import match_pictures
 from tellapart.captions.provenance import Provenance
-from tellapart.captions.replacement import Replace
+from tellapart.captions.replacement import Replace, is_persons
 from tellapart.captions.written import Written
 from tellapart.errors import TellapartError, UsageError
 from tellapart.types import Item
@@ -84,12 +84,12 @@ class LineFile:
     def _begin(self, settings: dict[str, Any], items: Sequence[Item], replaces: Replace) -> None:
         """Rewrites the file without the captions to replace, and finds the pictures that already have a caption."""
         lines, half = self._lines(replaces)
-        own = {line.id for line in lines if self._known.wrote(line.id, line.text)}
+        own = {line.id for line in lines if not is_persons(line, self._known, replaces)}
         edited = {line.id for line in lines} - own
         kept = set[str]() if replaces.edited else edited
         if edited and replaces.edited:
             say(
-                f"{self.path}: {len(edited):,} captions written or edited by hand will be replaced; "
+                f"{self.path}: {len(edited):,} captions written, edited or accepted by hand will be replaced; "
                 f"to restore them, run: {undo_command(self.path)}"
             )
         anew = replaces.own or self._known.settings is None or not lines
@@ -100,9 +100,10 @@ class LineFile:
             stale = replaced - kept
             if stale:
                 say(f"{self.path}: {len(stale):,} pictures have since been replaced and are captioned again")
+        self.done |= set() if replaces.edited else self._known.decorative
         if kept and replaces.own:
             say(
-                f"{self.path}: {len(kept):,} captions were written or edited by hand and are kept; "
+                f"{self.path}: {len(kept):,} captions were written, edited or accepted by hand and are kept; "
                 "pass --replace-edited to replace them as well"
             )
         left_out = stale | (edited - kept)

@@ -9,6 +9,7 @@ from typing import Any
 from tellapart.captions.picture_record import PictureRecord
 from tellapart.captions.text_hash import text_hash
 
+MARKS = ("accepted", "decorative")  # state with which a person keeps a text as it is
 RECENT = 4  # texts stored per row, because a killed process may have recorded texts that it did not write
 
 
@@ -39,6 +40,11 @@ class LogRow:
     def wrote(self, text: str) -> bool:
         """Returns whether tellapart wrote this text."""
         return text_hash(text) in self.hashes
+
+    @property
+    def is_marked(self) -> bool:
+        """Returns whether a person accepted the text, or marked the picture as needing no text."""
+        return any(self.state.get(name) for name in MARKS)
 
     def update(self, value: Mapping[str, Any]) -> None:
         """Updates the row with another line of the log. Raises TypeError or ValueError if the line is damaged."""

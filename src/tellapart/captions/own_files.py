@@ -31,6 +31,11 @@ class OwnFiles:
             self._logs[captions] = Provenance.open(captions)
         return self._logs[captions]
 
+    def refresh(self) -> None:
+        """Reads what other processes have recorded since."""
+        for log in self._logs.values():
+            log.refresh()
+
     def is_own(self, path: Path, text: str) -> bool:
         """Returns whether tellapart wrote this text to this file."""
         return self.of(path).wrote(path.name, text)

@@ -79,6 +79,23 @@ class Provenance:
         """Returns whether tellapart wrote this text."""
         return key in self.rows and self.rows[key].wrote(text)
 
+    def is_persons(self, key: str, text: str, *, accepted: bool) -> bool:
+        """Returns whether a person wrote this text.
+
+        accepted: whether texts of tellapart that a person accepted, or marked as decorative, count as well. They do if
+            tellapart's texts are to be replaced.
+        """
+        return not self.wrote(key, text) or (accepted and self.rows[key].is_marked)
+
+    @property
+    def decorative(self) -> set[str]:
+        """Returns the ids of the pictures that a person marked as needing no text."""
+        return {key for key, row in self.rows.items() if row.state.get("decorative")}
+
+    def refresh(self) -> None:
+        """Reads what other processes have recorded since."""
+        self._journal.refresh()
+
 
 def log_of(out: Path) -> Path:
     """Returns the name under which the log stores the captions that the texts in ``out`` are made from."""

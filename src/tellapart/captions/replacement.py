@@ -37,15 +37,20 @@ def guard_edited(out: Path, replaces: Replace) -> bool:
     lines: list[CaptionLine] = []
     try:
         lines = list(caption_lines(text, format, out))
-        edited = {line.id: line.text for line in lines if not known.wrote(line.id, line.text)}
+        edited = {line.id: line.text for line in lines if is_persons(line, known, replaces)}
     except UsageError:
         edited = {"": text}
     if edited and not replaces.edited:
         raise UsageError(
-            f"{out}: {len(edited):,} captions were written or edited by hand; choose another "
+            f"{out}: {len(edited):,} captions were written, edited or accepted by hand; choose another "
             "file, or pass --replace-edited to replace them (a backup is kept)"
         )
     if edited:
         say(f"{out}: replaced {len(edited):,} hand-written texts; the backup is {back_up(out, edited)}")
         out.unlink()
     return not edited and bool(lines)
+
+
+def is_persons(line: CaptionLine, known: Provenance, replaces: Replace) -> bool:
+    """Returns whether a line contains a text that is only replaced with ``replaces.edited``."""
+    return known.is_persons(line.id, line.text, accepted=replaces.own) or (replaces.own and line.marked)

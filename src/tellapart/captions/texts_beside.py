@@ -49,7 +49,7 @@ class TextFiles:
         edited = replaced = 0
         for item in items:
             target = found._targets[item.id]
-            if text_of_person(target, own) is not None:
+            if text_of_person(target, own, accepted=replaces.own) is not None:
                 edited += 1
                 found.done |= set() if replaces.edited else {item.id}
             elif target.exists() and not replaces.own:
@@ -59,9 +59,11 @@ class TextFiles:
                         replaced += 1
                         continue
                 found.done.add(item.id)
+            elif target.name in own.of(target).decorative and not target.exists() and not replaces.edited:
+                found.done.add(item.id)
         if edited and replaces.own and not replaces.edited:
             say(
-                f"{edited:,} .txt files were written or edited by hand and are kept; pass "
+                f"{edited:,} .txt files were written, edited or accepted by hand and are kept; pass "
                 "--replace-edited to replace them as well"
             )
         if replaced:
@@ -72,7 +74,7 @@ class TextFiles:
         """Writes one file per caption; each file is either complete or absent."""
         texts = {self._targets[one.item.id]: one.caption + "\n" for one in captions}
         pictures = {self._targets[one.item.id]: one.picture for one in captions}
-        edited = write_own(texts, self._own, self._replaces.edited, pictures, self._change)
+        edited = write_own(texts, self._own, self._replaces.edited, pictures, self._change, accepted=self._replaces.own)
         self._people += edited if self._replaces.edited else ()
         self.done.update(one.item.id for one in captions)
 
@@ -91,13 +93,13 @@ class TextFiles:
             say_replaced(self._people)
 
 
-def text_of_person(path: Path, own: OwnFiles) -> str | None:
+def text_of_person(path: Path, own: OwnFiles, *, accepted: bool = False) -> str | None:
     """Returns the text of a hand-written or edited file, or None if tellapart wrote the file or it does not exist.
 
-    Invalid UTF-8 is decoded with `surrogateescape`.
+    Invalid UTF-8 is decoded with `surrogateescape`. ``accepted``: see `Provenance.is_persons`.
     """
     text = _text_in(path)
-    return None if text is None or own.is_own(path, text) else text
+    return text if text is not None and own.of(path).is_persons(path.name, text, accepted=accepted) else None
 
 
 def _text_in(path: Path) -> str | None:
@@ -115,14 +117,18 @@ def write_own(
     replace_edited: bool,
     pictures: Mapping[Path, PictureRecord | None] | None = None,
     change: JournalChange | None = None,
+    *,
+    accepted: bool = False,
 ) -> dict[Path, str]:
     """Writes each text to its own file. Returns hand-written texts, which are kept unless ``replace_edited`` is set.
 
     Reads the files again, because a person may have written one during captioning. ``change``: the change that the
-    texts belong to, with which they can be undone; None starts a new change.
+    texts belong to, with which they can be undone; None starts a new change. ``accepted``: see `Provenance.is_persons`.
     """
+    own.refresh()
     before = {path: text for path in texts if (text := _text_in(path)) is not None}
-    people = {path: text for path, text in before.items() if not own.is_own(path, text)}
+    people = {path: text for path, text in before.items()
+              if own.of(path).is_persons(path.name, text, accepted=accepted)}  # fmt: skip
     edited = {path: text for path, text in people.items() if text != texts[path]}
     todo = {path: text for path, text in texts.items() if path not in people or (replace_edited and path in edited)}
     if todo:

@@ -52,7 +52,7 @@ class SourceOptions:
     ] = False
     replace_edited: Annotated[
         bool,
-        typer.Option("--replace-edited", help="Replace texts that were written or edited by hand; a backup is kept."),
+        typer.Option("--replace-edited", help="Replace texts that you wrote, edited or accepted; a backup is kept."),
     ] = False
 
 
