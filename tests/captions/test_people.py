@@ -3,6 +3,7 @@
 import hashlib
 import io
 import json
+import os
 import random
 import re
 import shutil
@@ -11,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from signal import SIGKILL
 from typing import Any
 
 import pytest
@@ -18,7 +20,8 @@ from command_line import Cli, Done
 from PIL import Image
 
 from tellapart.captioners import load_captioner
-from tellapart.captions.authors import UNKNOWN, Author
+from tellapart.captions import texts_beside
+from tellapart.captions.authors import PERSON, UNKNOWN, Author
 from tellapart.captions.journal import Journal, new_change
 from tellapart.captions.log_file import LOG_NAME
 from tellapart.captions.log_row import text_fields
@@ -150,6 +153,70 @@ def test_overwrite_leaves_accepted_captions(cli: Cli, folder: Path, tmp_path: Pa
     assert cli("captions", "undo", folder, *(("--captions", file) if file else ())).status == 0
     now = CaptionStore.open(folder, file).captions()
     assert {n: now[f"{n}.jpg"].text for n in marked} == {n: one.text for n, one in marked.items()}
+
+
+def marks(store: CaptionStore, id_: str) -> tuple[Any, ...]:
+    one = store.caption(id_)
+    return one.text, one.accepted, one.language, one.doubts, one.candidates
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_marks_of_a_caption_do_not_pass_to_another(cli: Cli, folder: Path, tmp_path: Path, place: str) -> None:
+    typed = ("scenes", folder, *(part.format(tmp_path) for part in PLACES[place]))
+    caption(cli, *typed)
+    file = None if place == "txt" else tmp_path / f"c.{place}"
+    store = CaptionStore.open(folder, file)
+    store.write({"0.jpg": Edit("other")}, "caption", Author("other"))
+    state = {"accepted": True, "language": "en", "candidates": ["x"]}
+    store.write({"0.jpg": Edit(state=state)}, "edit")
+    before = marks(store, "0.jpg")
+    assert before == ("other", True, "en", (), ("x",)) or place == "csv"
+    caption(cli, *typed, "--overwrite", "--replace-edited")
+    now = CaptionStore.open(folder, file).caption("0.jpg")
+    assert now.text != "other" and not now.accepted and not now.candidates and now.author != PERSON
+    assert cli("captions", "undo", folder, *(("--captions", file) if file else ())).status == 0
+    assert marks(CaptionStore.open(folder, file), "0.jpg") == before
+
+
+def test_lora_adds_the_trigger_to_accepted_captions(cli: Cli, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its text is not what the person accepted. If it is killed before it writes, the caption is still accepted."""
+    caption(cli, "scenes", folder, "--format", "txt")
+    store = CaptionStore.open(folder)
+    store.write({"0.jpg": Edit(state={"accepted": True})}, "edit")
+    before = store.caption("0.jpg")
+    if (child := os.fork()) == 0:
+        monkeypatch.setattr(texts_beside, "replace_text", lambda *typed, **options: os.kill(os.getpid(), SIGKILL))
+        cli("lora", folder, *LORA)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -SIGKILL
+    assert CaptionStore.open(folder).caption("0.jpg") == before
+    caption(cli, "scenes", folder, "--format", "txt", "--overwrite")
+    assert CaptionStore.open(folder).caption("0.jpg") == before
+
+    assert cli("lora", folder, *LORA).status == 0
+    now = CaptionStore.open(folder).caption("0.jpg")
+    assert now.text.startswith("ohwx") and not now.accepted
+    CaptionStore.open(folder).write({"0.jpg": Edit(state={"accepted": True})}, "edit")
+    assert cli("lora", folder, *LORA).status == 0
+    assert CaptionStore.open(folder).caption("0.jpg").accepted, "the same text"
+    store = CaptionStore.open(folder)
+    store.undo(store.last(3))
+    assert store.caption("0.jpg").text == before.text and store.caption("0.jpg").accepted
+
+
+def test_marks_in_the_list_of_alt_texts_do_not_pass_to_another_text(cli: Cli, folder: Path, tmp_path: Path) -> None:
+    out, captions = tmp_path / "alt.csv", tmp_path / "c.jsonl"
+    typed = ("alt-text", folder, "--captions", captions, "-o", out)
+    captions.write_text('{"id": "0.jpg", "caption": "a dog"}\n')
+    assert cli(*typed).status == 0
+    store = CaptionStore.open(folder, out)
+    store.write({"0.jpg": Edit(state={"accepted": True, "candidates": ["x"]})}, "edit")
+    captions.write_text('{"id": "0.jpg", "caption": "a wolf"}\n')
+    assert cli(*typed).status == 0 and marks(store, "0.jpg")[:2] == ("a dog", True)
+    assert cli(*typed, "--replace-edited").status == 0
+    assert marks(store, "0.jpg") == ("a wolf", False, "", (), ())
+    store.undo(store.last(1))
+    assert marks(store, "0.jpg") == ("a dog", True, "", (), ("x",))
 
 
 def test_a_decorative_picture_without_a_caption_stays_so(cli: Cli, folder: Path, tmp_path: Path) -> None:

@@ -93,7 +93,7 @@ class Journal:
             self.rows[file] = {  # rows that a person marked are kept, so their texts do not look like a person's
                 key: row if row.is_marked else LogRow(state=row.state)
                 for key, row in self.rows[file].items()
-                if row.state
+                if row.state or row.is_marked
             }
             return
         key, of_change = str(value["id"]), self.changes.get(value.get("change", ""))

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from tellapart.captions.journal import Journal, JournalChange
-from tellapart.captions.log_row import LogRow
+from tellapart.captions.log_row import LogRow, is_marked, state_of_new_text
+from tellapart.captions.text_hash import text_hash
 
 
 class Provenance:
@@ -54,10 +55,13 @@ class Provenance:
         rows: the result of `log_row.text_fields` for each id.
         change: the change that they belong to.
         before: the texts that they replace.
+
+        The texts of a change do not inherit marks of the texts that they replace, such as ``accepted``.
         """
         own = {} if change is None else {"change": change.id}
         values = [
             {"file": self.captions.name, "id": key, **fields, **own}
+            | (self._state_fields(key, (before or {}).get(key), fields.get("text")) if change is not None else {})
             | ({"before": before[key]} if change is not None and before and key in before else {})
             for key, fields in rows.items()
         ]
@@ -68,7 +72,17 @@ class Provenance:
     def record_removed(self, texts: Mapping[str, str], change: JournalChange) -> None:
         """Records texts that are about to be removed."""
         row = {"file": self.captions.name, "change": change.id, "removed": True}
-        self._append([row | {"id": key, "before": text} for key, text in texts.items()], change)
+        values = [
+            row | {"id": key, "before": text} | self._state_fields(key, text, None) for key, text in texts.items()
+        ]
+        self._append(values, change)
+
+    def _state_fields(self, key: str, before: str | None, new: str | None) -> dict[str, Any]:
+        """Returns the fields of a log line that change a row's state to that of a new text. ``new``: its hash."""
+        row = self.rows.get(key, LogRow())
+        was = row.state_of(before)
+        state = was if before is not None and text_hash(before) == new else state_of_new_text(was)
+        return {"state": state, "was": was} if state != was or state != row.state else {}
 
     def _append(self, values: Sequence[Mapping[str, Any]], change: JournalChange | None) -> None:
         if values:
@@ -85,7 +99,7 @@ class Provenance:
         accepted: whether texts of tellapart that a person accepted, or marked as decorative, count as well. They do if
             tellapart's texts are to be replaced.
         """
-        return not self.wrote(key, text) or (accepted and self.rows[key].is_marked)
+        return not self.wrote(key, text) or (accepted and is_marked(self.rows[key].state_of(text)))
 
     @property
     def decorative(self) -> set[str]:

@@ -26,7 +26,7 @@ from tellapart.captions.authors import PERSON, Author
 from tellapart.captions.journal import Journal, JournalChange, RowChange, new_change
 from tellapart.captions.layout import CaptionLayout, TextPlace
 from tellapart.captions.layouts import open_layout
-from tellapart.captions.log_row import LogRow
+from tellapart.captions.log_row import LogRow, state_of_new_text
 from tellapart.captions.picture_matching import renamed_ids
 from tellapart.captions.picture_record import PictureRecord
 from tellapart.captions.text_hash import text_hash
@@ -151,7 +151,7 @@ class CaptionStore:
         return self.captions([id_])[id_]
 
     def _caption(self, id_: str, raw: str | None) -> StoredCaption:
-        place, state = self.layout.place(id_), self._state(id_)
+        place, state = self.layout.place(id_), self._state(id_, raw)
         author = None
         if raw is not None and (raw.strip() or self._row(place).hashes):
             author = self._logs[place.folder].author(place.file, place.key, raw)
@@ -173,8 +173,8 @@ class CaptionStore:
         text = "" if raw is None else self.layout.text(id_, raw)
         return text.strip("\r\n").encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
-    def _state(self, id_: str) -> dict[str, Any]:
-        return {**self._row(self.layout.place(id_)).state, **self.layout.state(id_)}
+    def _state(self, id_: str, raw: str | None) -> dict[str, Any]:
+        return {**self._row(self.layout.place(id_)).state_of(raw), **self.layout.state(id_)}
 
     def _row(self, place: TextPlace) -> LogRow:
         return self._logs[place.folder].rows[place.file].get(place.key) or LogRow()
@@ -220,7 +220,7 @@ class CaptionStore:
             new: dict[str, TextAndState] = {}
             stayed, replaced, conflicts = list[str](), list[str](), list[str]()
             for id_, edit in edits.items():
-                now, before = self._caption(id_, raws.get(id_)), (raws.get(id_), self._state(id_))
+                now, before = self._caption(id_, raws.get(id_)), (raws.get(id_), self._state(id_, raws.get(id_)))
                 after = self._edited(id_, edit, before, author)
                 persons = not author.is_person and now.is_persons
                 if versions is not None and versions.get(id_) != now.version:
@@ -242,7 +242,7 @@ class CaptionStore:
         if raw is None and edit.state.get("decorative") and self.layout.shows_state:
             raw = ""  # the state can only be stored in a row
         if changed and not author.is_person:  # the rest of the state describes the previous text
-            state = {name: value for name, value in state.items() if name in ("language", "texts")}
+            state = state_of_new_text(state)
         if changed or edit.state.get("accepted"):
             state = {name: value for name, value in state.items() if name != "doubts"}
         added = json.loads(json.dumps(dict(edit.state)))  # the form on disk, so that an equal state compares equal
@@ -260,11 +260,11 @@ class CaptionStore:
             return None
         lines: dict[Path, list[dict[str, Any]]] = defaultdict(list)
         for id_, (raw, state) in new.items():
-            place, before = self.layout.place(id_), self._state(id_)
+            place, before = self.layout.place(id_), self._state(id_, raws.get(id_))
             value: dict[str, Any] = {"file": place.file, "id": place.key, "change": change.id}
             if id_ in authors:
                 value |= _text_fields(raw, raws.get(id_), authors[id_], change.author)
-            if state != before:
+            if state != before or state != self._row(place).state:
                 value |= {"state": state, "was": before}
             picture = self._picture(id_)
             if picture is not None and picture != self._row(place).picture:
@@ -397,7 +397,7 @@ class CaptionStore:
             new: dict[str, TextAndState] = {}
             stayed, authors = list[str](), dict[str, Author]()
             for id_ in rows:
-                place, before = self.layout.place(id_), (raws.get(id_), self._state(id_))
+                place, before = self.layout.place(id_), (raws.get(id_), self._state(id_, raws.get(id_)))
                 raw, state = before
                 for change, row in self._changes_of(place):
                     if change.id not in chosen or row.source is not None:
@@ -474,7 +474,7 @@ class CaptionStore:
     def _move(self, stray: TextPlace, id_: str, raw: str) -> None:
         """Moves a text to a picture, along with its author and state."""
         author = self._logs[stray.folder].author(stray.file, stray.key, raw)
-        state = self._row(stray).state
+        state = self._row(stray).state_of(raw)
         with self.layout.locked():
             place = self.layout.place(id_)
             beside = stray.file.startswith("*")

@@ -10,6 +10,7 @@ from typing import Any
 
 from tellapart.captions.backups import back_up
 from tellapart.captions.list_layout import FALSE_WORDS, is_true
+from tellapart.captions.log_row import LogRow
 from tellapart.captions.picture_matching import renamed_ids
 from tellapart.captions.provenance import Provenance, log_of
 from tellapart.captions.replacement import Replace
@@ -38,7 +39,7 @@ def people_rows(out: Path, items: Sequence[Item]) -> dict[str, Edited]:
     the file, or if a line cannot be parsed.
     """
     known, found = Provenance.open(out), dict[str, Edited]()
-    states = {key: row.state for key, row in known.rows.items()}
+    rows = dict(known.rows)
     if not out.exists():
         return found
     if not known.rows:
@@ -49,7 +50,7 @@ def people_rows(out: Path, items: Sequence[Item]) -> dict[str, Edited]:
     try:
         for row in rows_in(out):
             key, said = str(row["id"]), " ".join(str(row["caption"] or "").split())
-            state = states.pop(key, {})
+            state = rows.pop(key, LogRow()).state_of(said)
             accepted, decorative = (state.get(name) or _mark(row, name) for name in ("accepted", "decorative"))
             if accepted or decorative or not known.wrote(key, said):
                 said, long = ("", "") if decorative else (said, " ".join(str(row.get("long") or "").split()))
@@ -60,7 +61,7 @@ def people_rows(out: Path, items: Sequence[Item]) -> dict[str, Edited]:
             f"{out} has a line that this command cannot parse ({error}); fix the line, or pass "
             "--replace-edited (a backup is kept)"
         ) from None
-    bare = {renamed.get(key, key) for key, state in states.items() if state.get("decorative")}
+    bare = {renamed.get(key, key) for key, row in rows.items() if row.state.get("decorative")}
     return found | {item.id: Edited("", accepted=True) for item in items if item.id in bare}
 
 
