@@ -689,7 +689,7 @@ def test_a_kill_leaves_files_and_log_whole(cli: Cli, tmp_path: Path) -> None:
         process.communicate()
         assert (folder / "07.txt").read_text() == "ohwx, by hand\n"
     done = made(cli, "lora", folder, "--trigger", "last")
-    assert "1 .txt files were written, edited or accepted by hand and" in done.err
+    assert "1 .txt files were written or edited by hand and" in done.err
     rows = {row["file_name"]: row["text"] for row in records(folder / "metadata.jsonl")}
     assert len(rows) == 60 and rows.pop("07.jpg") == "ohwx, by hand"
     for name, text in rows.items():
