@@ -24,7 +24,7 @@ class BatchServer(LocalServer):
 
     says: the answer to one request: texts (one per choice), a pair of status and message, or None: it expires.
     refuses: why every batch is refused (OpenAI validates after creating it).
-    fails: statuses of the next replies, whatever is asked.
+    fails: statuses of the next replies, whatever is asked; 200 answers the request.
     """
 
     daemon_threads = True
@@ -81,8 +81,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _route(self, body: bytes) -> None:
         server = self.server
         server.requests.append(f"{self.command} {self.path}")
-        if server.fails:
-            self._send(server.fails.pop(0), {"error": {"message": "overloaded"}})
+        if (status := server.fails.pop(0) if server.fails else 200) != 200:
+            self._send(status, {"error": {"message": "overloaded"}})
         elif self.path.startswith("/v1/messages"):
             self._anthropic(body)
         elif self.headers.get("Authorization") != f"Bearer {OPENAI_KEY}":

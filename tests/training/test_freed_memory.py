@@ -11,16 +11,18 @@ import pytest
 GLIBC = sys.platform == "linux" and hasattr(ctypes.CDLL(None), "malloc_trim")
 PROGRAM = """
 import psutil, torch
-from tellapart.training.freed_memory import FreedMemory
+from tellapart.training import freed_memory
 
 resident = lambda: psutil.Process().memory_info().rss
 pairs = [(torch.ones(20_000), torch.ones(5_000)) for _ in range(1_000)]  # 80 MB in pieces, 20 MB between them
 kept = [small for _, small in pairs]
 del pairs
 before = resident()
-FreedMemory(seconds=1e9).give_back()
+freed = freed_memory.FreedMemory()
+freed.give_back()
 early = resident()
-FreedMemory(seconds=0).give_back()
+freed_memory.SECONDS = 0.0
+freed.give_back()
 print(before - early, before - resident(), all(bool((small == 1).all()) for small in kept))
 """
 

@@ -50,8 +50,8 @@ class BatchState:
 
 
 class BatchServer(ABC):
-    """A provider's batch endpoint. Retries requests after network failures and temporary errors. A POST is retried only
-    if the server cannot have processed it.
+    """A provider's batch endpoint. Retries requests after network failures and temporary errors. A request that creates
+    a batch is retried only if the server cannot have processed it.
     """
 
     most_choices = 1
@@ -83,12 +83,16 @@ class BatchServer(ABC):
     def results(self, batch: str) -> Iterator[Result]:
         """Yields the answers of a batch that has ended."""
 
-    def _json(self, method: str, path: str, content: Callable[[], dict[str, Any]] = dict) -> Any:
-        """Sends a request and returns the reply as JSON. ``content``: builds the request's arguments anew for each
-        attempt.
+    def _json(
+        self, method: str, path: str, content: Callable[[], dict[str, Any]] = dict, *, creates_batch: bool = False
+    ) -> Any:
+        """Sends a request and returns the reply as JSON.
+
+        content: builds the request's arguments anew for each attempt.
+        creates_batch: whether the request creates a batch. It is not repeated if the server may have processed it.
         """
         for wait in (*RETRY_SECONDS, None):
-            processed = True  # if a POST was processed, a second one could create, and charge for, a second batch
+            processed = True  # a second request could create, and charge for, a second batch
             try:
                 response = self._client.request(method, path, **content())
                 if response.is_success:
@@ -101,7 +105,7 @@ class BatchServer(ABC):
                 error = BackendError(f"the server is unreachable or closed the connection ({words})", retry=True)
             except ValueError:
                 error = BackendError("the reply is not valid JSON")
-            if not error.retry or wait is None or (method == "POST" and processed):
+            if not error.retry or wait is None or (creates_batch and processed):
                 break
             time.sleep(max(wait, error.after or 0.0))
         raise self._failed(error)
@@ -152,7 +156,7 @@ class OpenAIBatches(BatchServer):
 
         file = self._json("POST", "/files", upload)["id"]
         content = {"input_file_id": file, "endpoint": "/v1/chat/completions", "completion_window": "24h"}
-        return str(self._json("POST", "/batches", lambda: {"json": content})["id"])
+        return str(self._json("POST", "/batches", lambda: {"json": content}, creates_batch=True)["id"])
 
     def state(self, batch: str) -> BatchState:
         reply = self._json("GET", f"/batches/{batch}")
@@ -200,7 +204,7 @@ class AnthropicBatches(BatchServer):
                 yield (b", " if number else b"") + line.rstrip(b"\n")
             yield b"]}"
 
-        return str(self._json("POST", "/messages/batches", lambda: {"content": body()})["id"])
+        return str(self._json("POST", "/messages/batches", lambda: {"content": body()}, creates_batch=True)["id"])
 
     def state(self, batch: str) -> BatchState:
         reply = self._json("GET", f"/messages/batches/{batch}")

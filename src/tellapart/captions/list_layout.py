@@ -18,6 +18,7 @@ from tellapart.captions.layout import CaptionLayout, TextPlace
 from tellapart.data.caption_file import CaptionFile
 from tellapart.data.caption_files import METADATA_FILES
 from tellapart.data.caption_matching import KnownIds, match_captions
+from tellapart.data.csv_text import separator_of
 from tellapart.data.record_keys import GENERATED_KEYS, ID_KEYS, find_key, find_value, text_keys
 from tellapart.data.records import picture_path
 from tellapart.data.text_files import UTF16_MARKS, plain_suffix
@@ -152,7 +153,7 @@ class ListFile(CaptionLayout):
     def _table_rows(self, text: str) -> list[ListRow]:
         lines = text.splitlines(keepends=True)
         first = lines[0] if lines else ""
-        self._separator = "\t" if plain_suffix(self.path) == ".tsv" else max(",;\t", key=first.count)
+        self._separator = separator_of(first, self.path)
         reader, start, rows = csv.reader(lines, delimiter=self._separator), 0, list[ListRow]()
         try:
             self._set_header(next(reader, []), "".join(lines[: reader.line_num]))

@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 from typing import Any, BinaryIO
 
 from tellapart.data.decode import open_image
-from tellapart.data.file_names import CLIP_SUFFIXES, PICTURE_SUFFIXES
+from tellapart.data.file_names import READABLE_SUFFIXES
 from tellapart.types import Item
 
 
@@ -46,7 +46,7 @@ def bytes_of(item: Item) -> tuple[bytes, str]:
     if hasattr(picture, "read"):
         data = bytes(picture.read().data)
         suffix = PurePosixPath(picture.name.rpartition("#")[2]).suffix.lower()
-        return data, suffix if suffix in PICTURE_SUFFIXES | CLIP_SUFFIXES else _suffix_of(data, picture.name)
+        return data, suffix if suffix in READABLE_SUFFIXES else _suffix_of(data, picture.name)
     made = io.BytesIO()
     picture.image().save(made, "PNG")
     return made.getvalue(), ".png"

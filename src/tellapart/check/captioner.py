@@ -14,7 +14,7 @@ from tellapart.features.store import FeatureStore
 from tellapart.features.views import make_view
 from tellapart.rewards.evidence import word_evidence
 from tellapart.rewards.speaker import Speaker
-from tellapart.types import Batch, Item, Rollout
+from tellapart.types import Batch, Item
 from tellapart.utils.progress import track
 
 DOUBT = 0.0  # nats by which a word must be more likely for its own picture than, on average, for others
@@ -40,10 +40,7 @@ def ask_captioner(
         first = start - (0 < start == len(rows) - 1)  # the last row alone is compared with the one before
         block = rows[first : start + DOUBTFUL_PICTURES]
         places = np.array([row_of[row.id] for row in block])
-        tokens_RT, valid_RT = (
-            x.to(captioner.device) for x in captioner.pad(captioner.tokenize([r.text for r in block]))
-        )
-        rollout = Rollout(tokens_RT, valid_RT, [row.text for row in block])
+        rollout = captioner.rollout_of([row.text for row in block])
         seen = captioner.inputs(torch.as_tensor(np.ascontiguousarray(visual[places])))
         with torch.no_grad():
             log_p_ORT = speaker.log_probs(rollout, Batch([], torch.from_numpy(places), seen))

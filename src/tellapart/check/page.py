@@ -26,7 +26,7 @@ def write_check_page(check: Check, path: Path, command: str, dataset: Dataset | 
             text: pieces(text, [(*span, one.kind) for one in own if one.text == text for span in one.spans])
             for text in dict.fromkeys(one.text for one in own if one.text)
         }
-        cards.append((key, key in by_id, symbol, marked, list(dict.fromkeys(own))))
+        cards.append((key, key in by_id, symbol, marked, list({(one.kind, one.detail): one for one in own}.values())))
     page = page_template(Path(__file__).parent / "check.html").render(
         title=check.headline(),
         check=check,

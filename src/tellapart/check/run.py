@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -50,11 +50,7 @@ def check_captions(
     if dataset is not None:
         texts, notes = _matched(file, dataset)
         items = list(dataset)
-        findings += [Finding("unreadable", key, detail=why) for key, why in dataset.missing]
-        known = {item.id for item in items} | {part for key, _ in dataset.missing for part in (key, Path(key).name)}
-        findings += [Finding("no picture", key, text) for key, own in texts.items() if key not in known for text in own]
-        findings += [Finding("no caption", item.id) for item in items if not texts.get(item.id)]
-        findings += check_pictures(items)
+        findings += [*_pairing(texts, dataset), *check_pictures(items)]
     rows = checks.rows_of(texts)
     pictures = checks.pictures_of(rows)
     of_captions: dict[str, Iterable[checks.Defect]] = {
@@ -87,8 +83,12 @@ def check_captions(
     facts = {"mean number of other pictures with the same caption": float(np.mean(said)) - 1 if said else float("nan")}
     unreadable = {one.id for one in findings if one.kind == "unreadable"}
     readable = [item for item in items if item.id not in unreadable and texts.get(item.id)]
-    if len(readable) < 2 and (scorer or captioner):
-        say("skipping --scorer and --captioner: they require at least two readable pictures with captions")
+    given = {"references": references, "scorer": scorer, "captioner": captioner}
+    skipped = _skipped(given, dataset, expected)
+    if len(readable) < 2 and (models := [name for name in ("scorer", "captioner") if given[name] is not None]):
+        required = "at least two readable pictures with captions"
+        say(f"skipping {' and '.join(f'--{name}' for name in models)}, which require {required}")
+        skipped |= {kind.name: required for kind in DEFECTS.values() if kind.needs in models}
         scorer = captioner = None
     # Models are imported only here, because torch loads slower than the other checks run.
     if scorer is not None:
@@ -101,10 +101,17 @@ def check_captions(
 
         more, statistics = ask_captioner(rows, readable, captioner)
         findings, facts = findings + more, facts | statistics
-    given = {"references": references, "scorer": scorer, "captioner": captioner}
     found = {name: [one for one in findings if one.kind == name] for name in DEFECTS}
     missing = 0 if dataset is None else len(dataset.missing)
-    return Check(len(rows), len(items) + missing, found, facts, notes, _skipped(given, dataset, expected))
+    return Check(len(rows), len(items) + missing, found, facts, notes, skipped)
+
+
+def _pairing(texts: Mapping[str, Sequence[str]], dataset: Dataset) -> Iterator[Finding]:
+    """Yields the pictures that cannot be read, the captions without a picture, and the pictures without a caption."""
+    yield from (Finding("unreadable", key, detail=why) for key, why in dataset.missing)
+    known = {item.id for item in dataset} | {part for key, _ in dataset.missing for part in (key, Path(key).name)}
+    yield from (Finding("no picture", key, text) for key, own in texts.items() if key not in known for text in own)
+    yield from (Finding("no caption", item.id) for item in dataset if not texts.get(item.id))
 
 
 def _skipped(given: Mapping[str, object], dataset: Dataset | None, language: str) -> dict[str, str]:

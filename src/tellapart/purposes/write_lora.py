@@ -27,6 +27,7 @@ from tellapart.purposes.source import log_captions, read_source
 from tellapart.purposes.training_text_files import write_beside
 from tellapart.review.fit_finder import FitFinder
 from tellapart.types import Item
+from tellapart.utils.comma_lists import comma_list
 from tellapart.utils.locks import locked
 from tellapart.utils.messages import say
 
@@ -127,7 +128,7 @@ def lora_captions(options: LoraOptions) -> LoraCaptions:
     if options.extension is not None and f".{options.extension.lstrip('.')}" not in (".txt", ".caption"):
         raise UsageError(f"--extension {options.extension}: expected .txt or .caption")
     avoid = _words(options.avoid, "--avoid")
-    phrases = (" ".join(one.split()) for one in (options.include or "").split(",") if one.strip())
+    phrases = (" ".join(phrase.split()) for phrase in comma_list(options.include or ""))
     maker = LoraCaptions(
         " ".join(options.trigger.split()),
         options.common,
@@ -146,7 +147,7 @@ def lora_captions(options: LoraOptions) -> LoraCaptions:
 
 
 def _words(typed: str | None, option: str) -> frozenset[str]:
-    words = frozenset(word.strip().lower() for word in (typed or "").split(",") if word.strip())
+    words = frozenset(map(str.lower, comma_list(typed or "")))
     if wrong := next((word for word in sorted(words) if " " in word), None):
         raise UsageError(f"{option} {wrong!r}: expected single words separated by commas, such as hat,red")
     return words

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from tellapart.recipe.paper_tables import Column, Row
 from tellapart.recipe.schema import Recipe
 from tellapart.recipe.table_plan import JUDGED, Plan, recipe_of
-from tellapart.report.training_log import read_log
+from tellapart.report.training_log import logged_validations
 
 Value = float | str | list[tuple[int, float]]  # a number, words or a file, or values by training step
 
@@ -100,7 +100,7 @@ def logged(run: Path, name: str) -> list[tuple[int, float]]:
     Returns an empty list if the run has not started. ``name``: a name or a prefix, because "recall@1.random" is
     followed by the pool size.
     """
-    validations = read_log(run / "log.jsonl", []).validation
+    validations = logged_validations(run)
     return [pair for key, series in validations.items() if key.startswith(name) for pair in series.items()]
 
 
