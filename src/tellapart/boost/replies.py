@@ -42,7 +42,6 @@ _SCHEMA = re.compile(  # vLLM with xgrammar; llama.cpp; SGLang: servers that can
 )
 _OTHER_KEY = "the server expects a different API key: set OPENAI_API_KEY, or specify the variable with ?key=NAME"
 _NO_CREDIT = "the account has no credit, or the API key lacks permission"
-_WEB_PAGE = re.compile(rb"\s*<(?:!doctype\s+html|html)\b", re.IGNORECASE)  # a login page, or a wrong path
 FOR_ALL = {  # statuses with which every other request would fail, too
     401: _OTHER_KEY,
     402: _NO_CREDIT,
@@ -171,13 +170,11 @@ class Reply:
         return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
     def _completion(self) -> Answer:
-        """Reads a completion. Raises an error if the reply is malformed, which is retryable unless it is a web page."""
+        """Reads a completion. Raises a retryable error if the reply is malformed."""
         try:
             first, *others = [self._choice(choice) for choice in self._value["choices"]]
             usage = self._value.get("usage")
         except _MALFORMED:
-            if _WEB_PAGE.match(self.content):
-                raise BackendError(f"the server answered with a web page; {FOR_ALL[405]}", fatal=True) from None
             quoted = readable(self._text, self.key)[:MAX_QUOTED_CHARACTERS]
             raise BackendError(f"not a chat completion: {quoted!r}", retry=True) from None
         read, written = (_count(usage, name) for name in ("prompt_tokens", "completion_tokens"))
