@@ -262,9 +262,15 @@ class World:
         text = {**small, **heads, **ends, "vocab_size": len(tokenizer), "max_position_embeddings": 77}
         vision = {**small, **heads, "image_size": 32, "patch_size": 16}
         config = CLIPConfig(text_config=text, vision_config=vision, projection_dim=8)
-        CLIPModel(config).save_pretrained(clip)
         crop = {"height": 32, "width": 32}
-        CLIPImageProcessorPil(size={"shortest_edge": 32}, crop_size=crop).save_pretrained(clip)
+        processor = CLIPImageProcessorPil(size={"shortest_edge": 32}, crop_size=crop)
+        scorer = CLIPModel(config)
+        with torch.no_grad():  # random features have nearly the same direction until their mean is subtracted
+            pixels = processor([scene.image() for scene in self.scenes[:POOL]], return_tensors="pt")["pixel_values"]
+            tower = scorer.vision_model
+            tower.post_layernorm.bias -= tower(pixel_values=pixels).pooler_output.mean(0)
+        scorer.save_pretrained(clip)
+        processor.save_pretrained(clip)
         tokenizer.save_pretrained(clip)
         gpt2 = self.folder / "gpt2"
         size = {"n_positions": 128, "n_embd": 16, "n_layer": 1, "n_head": 2}

@@ -113,7 +113,8 @@ def test_a_table_is_one_command(
             if not column.metric.startswith("smile_relative."):  # one question of a category has no interval
                 assert (row["intervals"][column.name] is not None) == bool(measured and column.metric)
     again = cli("tables", name, "--device", "cpu", *sizes, *files)
-    assert again.status == 0 and len(ran) == len(left), "what is there is not made again"
+    made_again = [command for command in ran[len(left) :] if not command.startswith("tellapart boost ")]
+    assert again.status == 0 and not made_again, "only boost runs again, to ask for what is missing"
     assert all(label in again.out for label in table.labels[:1])
 
 
