@@ -25,7 +25,21 @@ def test_unknown_kind_key_and_split_name_the_nearest(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "query", ["limit=0", "limit=x", "limit=-1", "part=0/2", "part=3/2", "part=1", "part=1/0", "limit", "limit=", "=3"]
+    "query",
+    [
+        "limit=0",
+        "limit=x",
+        "limit=1__0",
+        "limit=_",
+        "limit=-1",
+        "part=0/2",
+        "part=3/2",
+        "part=1",
+        "part=1/0",
+        "limit",
+        "limit=",
+        "=3",
+    ],
 )
 def test_bad_values(tmp_path: Path, query: str) -> None:
     draw(tmp_path / "a.png")

@@ -19,7 +19,7 @@ from tellapart.errors import UsageError, nearest
 def open_backend(spec: str, device: str = "auto", precision: str = "auto") -> Backend:
     """Opens the backend that a specification describes. See the module's docstring for the syntax.
 
-    ``device`` and ``precision`` apply to local models. See `tellapart.models.devices`.
+    ``device`` and ``precision`` apply to local models. See `tellapart.models.devices` and `tellapart.models.precision`.
     """
     kind, _, rest = spec.partition(":")
     if kind == "openai":

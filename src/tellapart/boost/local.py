@@ -53,7 +53,7 @@ class Local:
         answers.
 
         The name includes the precision if it differs from that of the files. For ``device`` and ``precision``, see
-        `tellapart.models.devices`.
+        `tellapart.models.devices` and `tellapart.models.precision`.
         """
         if not source:
             raise UsageError("local: missing folder; use local:FOLDER")

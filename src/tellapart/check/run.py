@@ -85,7 +85,8 @@ def check_captions(
     readable = [item for item in items if item.id not in unreadable and texts.get(item.id)]
     given = {"references": references, "scorer": scorer, "captioner": captioner}
     skipped = _skipped(given, dataset, expected)
-    if len(readable) < 2 and (models := [name for name in ("scorer", "captioner") if given[name] is not None]):
+    models = [name for name in ("scorer", "captioner") if given[name] is not None]
+    if models and (len(readable) < 2 or not said):
         required = "at least two readable pictures with captions"
         say(f"skipping {' and '.join(f'--{name}' for name in models)}, which require {required}")
         skipped |= {kind.name: required for kind in DEFECTS.values() if kind.needs in models}

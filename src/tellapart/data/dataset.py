@@ -44,7 +44,7 @@ class Dataset(Items):
     """Items in a fixed order. Slicing returns a data set.
 
     spec: the specification that was opened.
-    missing: pictures that are listed but not on disk, found when the data set is opened.
+    missing: what the data set lacks, found when it is opened: mostly pictures that are listed but not on disk.
     unreadable: pictures that could not be read later; `load_image` and the commands add to it.
     items: any sequence. Items that a reader creates on demand are never copied to a list.
     """

@@ -26,7 +26,7 @@ class Options:
         written = self.values.get(key)
         if written is None:
             return default
-        if not re.fullmatch(r"[0-9_]+", written) or int(written) < least:
+        if not re.fullmatch(r"[0-9](_?[0-9]){,99}", written) or int(written) < least:
             raise UsageError(f"{self.spec}: expected {key} to be an integer of at least {least}, got {written}")
         return int(written)
 

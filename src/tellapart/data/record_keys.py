@@ -26,7 +26,7 @@ CAPTION_KEYS = (
 GENERATED_KEYS = (
     *("prediction", "predictions", "pred", "predict", "response", "responses", "generated_text", "generated_caption"),
     *("generation", "hypothesis", "output", "outputs", "filtered_resps", "resps", "caption", "captions", "answer"),
-    *("references", *CAPTION_KEYS[2:], "result", "annotations"),
+    *(*CAPTION_KEYS[2:], "result", "annotations"),
 )
 # Human captions take precedence over a model's output.
 REFERENCE_KEYS = (
@@ -34,7 +34,7 @@ REFERENCE_KEYS = (
     *("answers", "captions", "caption", "answer", *CAPTION_KEYS[3:], "output", "annotations", "label", "labels"),
 )
 # Captions of a data set. Unlike REFERENCE_KEYS, these exclude "label" and "labels", which often hold a class.
-DATA_KEYS = (*(*CAPTION_KEYS, "reference", "refs", "ground_truth", "ground_truths", "gt", "gts", "answers", "answer"),)
+DATA_KEYS = (*CAPTION_KEYS, "reference", "refs", "ground_truth", "ground_truths", "gt", "gts", "answers", "answer")
 MAY_LACK = "(none)"  # in a list of caption keys, allows records without captions
 EXIFTOOL_KEY = "SourceFile"
 VIZWIZ_FLAGS = ("is_rejected", "is_precanned")

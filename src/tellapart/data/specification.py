@@ -39,7 +39,7 @@ def listed(spec: str, path: Path) -> str:
     return f"{body}?{'&'.join([*kept, f'ids={quote(str(path))}'])}"
 
 
-_CHOOSING = ("split", "ids", "part", "limit", "only")  # keys that select items
+_CHOOSING = ("split", "ids", "part", "limit", "only", "domain")  # keys that select items
 
 
 def split_query(spec: str) -> tuple[str, str]:

@@ -94,7 +94,7 @@ class EvalFiles:
     Each caption file is a system and is named after the file. The references of several files are joined by id; without
     such files, those of the data are used. With ``allow_missing``, two files must still share at least ``min_overlap``
     of the ids, as a fraction of the larger file's ids. Distractors compete with each caption's own picture. For the
-    ``precision`` of models, ``auto`` means fp32 (`tellapart.models.devices`).
+    ``precision`` of models, ``auto`` means fp32 (`tellapart.models.precision`).
 
     Args:
         captions: Caption file, one per system: JSON, JSONL, CSV, Parquet, text, … Repeatable.

@@ -27,7 +27,7 @@ class DiskFolder:
         self.path = path.expanduser()
 
     def names(self, below: str) -> list[str]:
-        """Returns the names of the files in the subfolder ``below``, or an empty list if the subfolder does not exist.
+        """Returns the names of the files and folders in the subfolder ``below``, or an empty list if it does not exist.
 
         Omits files that are still being written.
         """

@@ -17,7 +17,7 @@ from pathlib import Path
 from tellapart.data.caption_values import clean_captions
 from tellapart.data.csv_text import csv_records
 from tellapart.data.dataset import ReadItems
-from tellapart.data.line_source import Lines, LineSource
+from tellapart.data.line_source import Lines, LineSource, open_lines
 from tellapart.data.listed_pictures import first_clip, picture_folder
 from tellapart.data.options import Options
 from tellapart.data.reader import IMAGES, READERS, Reader
@@ -50,7 +50,7 @@ class Msvd(LineSource):
         super().__init__(path, header=is_table)
         self._names: list[str] = []
         if is_table:
-            with usage_errors(path), path.open("rb") as file:
+            with usage_errors(path), open_lines(path) as file:
                 self._names = next(csv_records(Lines(file, path), ","), [])
             for name in NEEDED:
                 if name not in self._names:
