@@ -16,6 +16,7 @@ from tellapart.check.result import Check
 from tellapart.data import Dataset
 from tellapart.data.caption_file import CaptionFile
 from tellapart.data.caption_matching import KnownIds, match_captions
+from tellapart.data.skipped import Skipped
 from tellapart.errors import UsageError
 from tellapart.language.codes import language_code
 from tellapart.types import Item
@@ -50,7 +51,7 @@ def check_captions(
     if dataset is not None:
         texts, notes = _matched(file, dataset)
         items = list(dataset)
-        findings += [*_pairing(texts, dataset), *check_pictures(items)]
+        findings += [*_pairing(texts, items, dataset.missing), *check_pictures(items)]
     rows = checks.rows_of(texts)
     pictures = checks.pictures_of(rows)
     of_captions: dict[str, Iterable[checks.Defect]] = {
@@ -84,11 +85,11 @@ def check_captions(
     unreadable = {one.id for one in findings if one.kind == "unreadable"}
     readable = [item for item in items if item.id not in unreadable and texts.get(item.id)]
     given = {"references": references, "scorer": scorer, "captioner": captioner}
-    skipped = _skipped(given, dataset, expected)
+    skipped = skipped_kinds(given, dataset, expected)
     models = [name for name in ("scorer", "captioner") if given[name] is not None]
     if models and (len(readable) < 2 or not said):
         required = "at least two readable pictures with captions"
-        say(f"skipping {' and '.join(f'--{name}' for name in models)}, which require {required}")
+        say(f"skipping the {' and the '.join(models)}: {required} are required")
         skipped |= {kind.name: required for kind in DEFECTS.values() if kind.needs in models}
         scorer = captioner = None
     # Models are imported only here, because torch loads slower than the other checks run.
@@ -107,18 +108,21 @@ def check_captions(
     return Check(len(rows), len(items) + missing, found, facts, notes, skipped)
 
 
-def _pairing(texts: Mapping[str, Sequence[str]], dataset: Dataset) -> Iterator[Finding]:
+def _pairing(texts: Mapping[str, Sequence[str]], items: Sequence[Item], missing: Skipped) -> Iterator[Finding]:
     """Yields the pictures that cannot be read, the captions without a picture, and the pictures without a caption."""
-    yield from (Finding("unreadable", key, detail=why) for key, why in dataset.missing)
-    known = {item.id for item in dataset} | {part for key, _ in dataset.missing for part in (key, Path(key).name)}
+    yield from (Finding("unreadable", key, detail=why) for key, why in missing)
+    known = {item.id for item in items} | {part for key, _ in missing for part in (key, Path(key).name)}
     yield from (Finding("no picture", key, text) for key, own in texts.items() if key not in known for text in own)
-    yield from (Finding("no caption", item.id) for item in dataset if not texts.get(item.id))
+    yield from (Finding("no caption", item.id) for item in items if not texts.get(item.id))
 
 
-def _skipped(given: Mapping[str, object], dataset: Dataset | None, language: str) -> dict[str, str]:
-    """Returns the kinds that cannot be checked with the given inputs, and the argument that each of them requires."""
+def skipped_kinds(given: Mapping[str, object], pictures: object, language: str) -> dict[str, str]:
+    """Returns the kinds that cannot be checked with the given inputs, and the argument that each of them requires.
+
+    given: the references, the scorer and the captioner by name; None if missing. pictures: None if missing.
+    """
     skipped = {kind.name: f"--{kind.needs}" for kind in DEFECTS.values() if kind.needs and given[kind.needs] is None}
-    if dataset is None:
+    if pictures is None:
         of_pictures = [kind.name for kind in DEFECTS.values() if kind.of == PICTURE]
         skipped |= dict.fromkeys([*of_pictures, "no picture"], "PICTURES")
     if language not in checks.LANGUAGES:

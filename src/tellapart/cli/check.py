@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +11,7 @@ import typer
 from tellapart.check.captions import LANGUAGES
 from tellapart.check.kinds import DEFECTS
 from tellapart.check.page import write_check_page
-from tellapart.check.run import check_captions
+from tellapart.check.run import check_captions, skipped_kinds
 from tellapart.cli.app import MEASURING, App
 from tellapart.cli.options import Device, Json, OptionalFile
 from tellapart.cli.output import show
@@ -60,6 +61,8 @@ def check(
         check_output(report, ".html", ".htm")
     if device != "auto" and not (scorer or captioner):
         raise UsageError("--device requires --scorer or --captioner; add one, or remove --device")
+    given = {"references": references, "scorer": scorer, "captioner": captioner}
+    refuse_skipped(fail_on or (), skipped_kinds(given, pictures, language.partition("-")[0]))
     file = read_caption_file(captions)
     known = None if references is None else read_reference_file(references)
     dataset = None if pictures is None else open_data(pictures)
@@ -77,12 +80,17 @@ def check(
     if report is not None:
         write_check_page(found, report, typed_command(), dataset)
         say(f"report: {report}")
-    for option in fail_on or ():
-        if argument := found.skipped.get(option.partition("=")[0].strip()):
-            raise UsageError(f"--fail-on {option}: this kind was not checked, because it requires {argument}")
+    refuse_skipped(fail_on or (), found.skipped)
     if levels and (loud := found.alarms(levels)):
         rates = ", ".join(f"{name} {100 * found.rate(name):.2f}%" for name in loud)
         raise TellapartError(f"the threshold of --fail-on is exceeded: {rates}")
+
+
+def refuse_skipped(options: Sequence[str], skipped: Mapping[str, str]) -> None:
+    """Raises `UsageError` if ``--fail-on`` names a kind that is not checked."""
+    for option in options:
+        if argument := skipped.get(option.partition("=")[0].strip()):
+            raise UsageError(f"--fail-on {option}: this kind is not checked, because it requires {argument}")
 
 
 def levels_of(options: list[str] | tuple[str, ...]) -> dict[str, float | None]:
