@@ -52,7 +52,7 @@ def find_examples(claim: Claim, lab: Lab, seed: int) -> list[Example]:
 
 def said(arm: str, caption: str, truth: object) -> Said:
     """Returns the caption, with its false words if the picture's ground truth is known."""
-    from tellapart.scenes.claims import mark_caption
+    from tellapart.scenes.marked_captions import mark_caption
     from tellapart.scenes.world import Scene
 
     false = mark_caption(caption, truth).false if isinstance(truth, Scene) else ()

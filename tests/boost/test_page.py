@@ -16,7 +16,8 @@ from tellapart.boost.statistics import Statistics
 from tellapart.boost.types import Boosted
 from tellapart.errors import MissingExtra, PictureError
 from tellapart.scenes import Scenes
-from tellapart.scenes.claims import count_claims, mark_caption
+from tellapart.scenes.claims import count_claims
+from tellapart.scenes.marked_captions import mark_caption
 from tellapart.types import Item
 
 SCENES = Scenes(3, seed=2)

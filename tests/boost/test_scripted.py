@@ -12,7 +12,8 @@ from tellapart.boost.stages import STAGE_NAMES, stages
 from tellapart.boost.types import BackendError, Message, Request
 from tellapart.errors import UsageError
 from tellapart.scenes import Scene, Scenes
-from tellapart.scenes.claims import count_claims, parse_caption
+from tellapart.scenes.claims import count_claims
+from tellapart.scenes.parser import parse_caption
 
 SCENES = list(Scenes(200, seed=31))
 

@@ -20,7 +20,8 @@ from tellapart.recipe.reading import check_recipe
 from tellapart.rewards.calibration import Calibration, brier_rewards
 from tellapart.rewards.claims import ClaimReward, claim_reward
 from tellapart.scenes import Scenes
-from tellapart.scenes.claims import judged_by_scene, mark_caption
+from tellapart.scenes.marked_captions import mark_caption
+from tellapart.scenes.stated_claims import judged_by_scene
 from tellapart.training.runs import train
 from tellapart.types import Batch, Item, Rollout
 

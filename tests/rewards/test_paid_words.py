@@ -206,7 +206,7 @@ class TestPrice:
 
 
 def test_the_exact_truth_marks_the_tokens_of_false_words(start: Any, scenes: list[Any]) -> None:
-    from tellapart.scenes.claims import mark_caption
+    from tellapart.scenes.marked_captions import mark_caption
 
     scene = scenes[0]
     fact = scene.facts[0]

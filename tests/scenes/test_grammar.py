@@ -9,7 +9,8 @@ from tellapart.language.inflection import with_article
 from tellapart.metrics.cider import cider_d
 from tellapart.scenes import Scenes, grammar
 from tellapart.scenes import vocabulary as v
-from tellapart.scenes.claims import count_claims, parse_caption
+from tellapart.scenes.claims import count_claims
+from tellapart.scenes.parser import parse_caption
 from tellapart.scenes.phrase_senses import NOISE, senses
 from tellapart.scenes.word_forms import participle, plural
 from tellapart.utils.random_stream import RandomStream

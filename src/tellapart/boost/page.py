@@ -13,7 +13,7 @@ from tellapart.boost.types import Boosted
 from tellapart.report.album import Album
 from tellapart.report.marked_text import Piece, pieces
 from tellapart.report.template import template
-from tellapart.scenes.claims import mark_caption
+from tellapart.scenes.marked_captions import mark_caption
 from tellapart.utils.outputs import write_output
 
 

@@ -19,7 +19,7 @@ from tellapart.evaluation.context import POOL
 from tellapart.evaluation.retrieval import retrieve
 from tellapart.language.distinct_claims import judged_by_references
 from tellapart.metrics.cider import cider_d
-from tellapart.scenes.claims import mark_caption
+from tellapart.scenes.marked_captions import mark_caption
 from tellapart.scenes.world import Scene
 from tellapart.types import Item
 from tellapart.utils.progress import track

@@ -15,7 +15,7 @@ from tellapart.evaluation.facts.verdict import Verdict
 from tellapart.evaluation.retrieval import Retrieval
 from tellapart.metrics.results import Results
 from tellapart.metrics.slots import CHANCE, HUMAN
-from tellapart.scenes.claims import mark_caption
+from tellapart.scenes.marked_captions import mark_caption
 from tellapart.scenes.world import Scene
 from tellapart.types import Item
 
@@ -29,8 +29,8 @@ def gallery(results: Results, items: Sequence[Item] | None = None, k: int = 24) 
     The layout is ``{"sets": [{"target", "candidates", "references", "systems": {name: {"caption", "scores",
     "picked"}}}]}``. Pictures are given by id, the target is the first candidate, and scores are cosines by candidate. A
     system also has ``"claims": {"correct", "of", "false": [[start, end, why]]}``, which marks the characters of false
-    claims (`tellapart.scenes.claims.mark_caption`) if the ground truth is known, or else the claims that a facts metric
-    could not verify.
+    claims (`tellapart.scenes.marked_captions.mark_caption`) if the ground truth is known, or else the claims that a
+    facts metric could not verify.
 
     The first system is the baseline. Fixed shares of the sets are those where a later system hits and the baseline
     misses ("won"), where the reverse is true ("lost"), where all systems miss, and where all hit. Each share is spread

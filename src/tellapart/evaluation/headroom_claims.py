@@ -16,8 +16,9 @@ from tellapart.language.token_spans import token_spans
 from tellapart.models.decoding import Decoding
 from tellapart.models.training_mode import in_mode
 from tellapart.rewards.speaker import Speaker
-from tellapart.scenes.claims import count_claims, stated_claims
+from tellapart.scenes.claims import count_claims
 from tellapart.scenes.parser import word_spans
+from tellapart.scenes.stated_claims import stated_claims
 from tellapart.types import Item, Rollout
 from tellapart.utils.rng import ItemSeeds
 

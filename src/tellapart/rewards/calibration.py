@@ -17,7 +17,7 @@ from tellapart.errors import need_extra
 from tellapart.language.distinct_claims import Judged, confidences, judged_by_references
 from tellapart.rewards.base import Reward, RewardOptions, reward
 from tellapart.rewards.run_parts import RunParts
-from tellapart.scenes.claims import judged_by_scene
+from tellapart.scenes.stated_claims import judged_by_scene
 from tellapart.types import Batch, Item, Rollout
 
 

@@ -10,7 +10,7 @@ import torch
 from tellapart.language.token_spans import token_spans
 from tellapart.rewards.base import Reward, RewardOptions, reward
 from tellapart.rewards.run_parts import RunParts
-from tellapart.scenes.claims import mark_caption
+from tellapart.scenes.marked_captions import mark_caption
 from tellapart.types import Batch, Rollout
 
 

@@ -1,22 +1,16 @@
-"""Counts a caption's true and false claims, based on its scene's ground truth.
-
-A caption's claims are the shape of every object that it mentions, every attribute (whether bound to an object or not),
-every relation, the background, and the number in "three things". A mention refers to the object for which most of its
-claims are true (`align`).
-"""
+"""Counts a caption's true and false claims about a scene, the attributes that it recalls, and its repetitions."""
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tellapart.language.distinct_claims import Judged
-from tellapart.scenes.alignment import PLACE, align, related
+from tellapart.scenes.alignment import PLACE
+from tellapart.scenes.checked_claims import CONTRADICTED, ELSEWHERE, NOWHERE, TOO_MANY, checked_claims
 from tellapart.scenes.objects import FIELDS
-from tellapart.scenes.parser import Mention, ParsedCaption, Words, parse_caption, tokens, word_spans
+from tellapart.scenes.parser import Mention, ParsedCaption, parse_caption
 from tellapart.scenes.world import Scene
 
 FACT_KINDS = (*FIELDS, "relation", "ground", "number")
@@ -36,7 +30,7 @@ class KindCounts(NamedTuple):
 class ClaimCounts:
     """The counts for one caption.
 
-    claims               all claims (see the module docstring)
+    claims               all claims (see `checked_claims`)
     correct              true claims
     bound                claims about the shape or an attribute of an object
     binding_errors       bound claims that are false although another object in the scene has the value
@@ -76,180 +70,12 @@ class ClaimCounts:
         return self.recalled / self.attributes
 
 
-Fact = tuple[object, ...]
-"""A fact about a scene that a true claim states: an object's attribute, a relation, or the background."""
-
-# The reasons why a claim is false, as shown on pages.
-NOWHERE = "not in the picture"
-ELSEWHERE = "only true of another object"
-CONTRADICTED = "contradicted by another word"
-NOT_SO = "not true in the picture"
-TOO_MANY = "more than the picture shows"
-
-
-class _Claim(NamedTuple):
-    """A claim that was checked against a scene.
-
-    words: the words that make the claim, for each time that the caption makes it.
-    why: why the claim is false; "" if it is true.
-    facts: the facts that the claim states, if it is true and does not follow from other claims.
-    bound: whether the claim is about a particular object.
-    """
-
-    kind: str
-    words: tuple[Words, ...]
-    why: str = ""
-    facts: tuple[Fact, ...] = ()
-    bound: bool = False
-
-
-def _checked_claims(parsed: ParsedCaption, scene: Scene) -> list[_Claim]:
-    _, meant = align(parsed, scene)
-    claims = [
-        *_claims_about_objects(parsed, scene, meant),
-        *_claims_about_ground(parsed, scene),
-        *_loose_claims(parsed, scene),
-        *_relation_claims(parsed, scene, meant),
-    ]
-    if parsed.number is not None:
-        why = "" if parsed.number == len(scene.objects) else NOT_SO
-        claims.append(_Claim("number", (parsed.claim_words.number,), why))
-    return claims
-
-
-def _claims_about_objects(parsed: ParsedCaption, scene: Scene, meant: tuple[int, ...]) -> Iterator[_Claim]:
-    for mention, at in zip(parsed.mentions, meant, strict=True):
-        thing = scene.facts[at] if at >= 0 else None
-        shape = {"shape": (mention.shape,)} if mention.shape else {}
-        for slot, values in (shape | mention.values).items():
-            for value in values:
-                words = (mention.words.get((slot, value), ()),)
-                if thing is not None and thing[PLACE[slot]] == value:
-                    true = len(values) == 1
-                    yield _Claim(slot, words, "" if true else CONTRADICTED, ((slot, thing),) if true else (), True)
-                elif not _occurs(slot, value, scene):
-                    yield _Claim(slot, words, NOWHERE, bound=True)
-                else:
-                    excess = slot == "shape" and thing is None
-                    yield _Claim(slot, words, TOO_MANY if excess else ELSEWHERE, bound=True)
-
-
-def _occurs(slot: str, value: str, scene: Scene) -> bool:
-    return any(facts[PLACE[slot]] == value for facts in scene.facts)
-
-
-def _claims_about_ground(parsed: ParsedCaption, scene: Scene) -> Iterator[_Claim]:
-    grounds = dict.fromkeys(parsed.grounds)
-    for ground in grounds:
-        words = _words_of(ground, parsed.grounds, parsed.claim_words.grounds)
-        why = NOWHERE if ground != scene.ground else CONTRADICTED if len(grounds) > 1 else ""
-        yield _Claim("ground", words, why, () if why else (("ground",),))
-
-
-def _loose_claims(parsed: ParsedCaption, scene: Scene) -> Iterator[_Claim]:
-    for slot, value in dict.fromkeys(parsed.loose):
-        words = _words_of((slot, value), parsed.loose, parsed.claim_words.loose)
-        yield _Claim(slot, words, "" if _occurs(slot, value, scene) else NOWHERE)
-
-
-def _relation_claims(parsed: ParsedCaption, scene: Scene, meant: tuple[int, ...]) -> Iterator[_Claim]:
-    group = list(range(len(scene.facts)))  # objects that true relations connect have the same number
-    for claim in dict.fromkeys(parsed.relations):
-        words = _words_of(claim, parsed.relations, parsed.claim_words.relations)
-        if not related(claim, meant, scene.objects):
-            yield _Claim("relation", words, NOT_SO)
-            continue
-        facts: list[Fact] = []
-        first, *others = (meant[int(m)] for m in claim[1:])
-        for other in others:
-            if group[first] != group[other]:
-                facts.append(("relation", *sorted((first, other))))
-                old, new = group[other], group[first]
-                group = [new if number == old else number for number in group]
-        yield _Claim("relation", words[:1], "", tuple(facts))
-
-
-def _words_of(claim: object, claims: Sequence[object], claim_words: Sequence[Words]) -> tuple[Words, ...]:
-    """Returns the words of every occurrence of a claim."""
-    return tuple(words for own, words in zip(claims, claim_words, strict=True) if own == claim)
-
-
-@dataclass(frozen=True, slots=True)
-class MarkedCaption:
-    """The number of a caption's claims, and how many of them are ``correct``.
-
-    ``false`` contains (start, end, reason) for the words that make false claims, in characters and in ascending order.
-    """
-
-    claims: int
-    correct: int
-    false: tuple[tuple[int, int, str], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class StatedClaim:
-    """A claim in a caption: the indices of its ``words``, and the ``fact`` that it states (None if the claim is
-    false).
-    """
-
-    words: Words
-    fact: Fact | None
-
-
-def stated_claims(caption: str, scene: Scene) -> list[StatedClaim]:
-    """Returns a caption's claims according to the rules of `count_claims`. `ClaimCounts.attributes` counts the scene's
-    facts.
-
-    Leaves out claims that, whether true or false, do not state a separate fact: the number of objects, and attributes
-    without an object. Also leaves out true relations that follow from other relations. Never raises.
-    """
-    about_facts = [
-        claim
-        for claim in _checked_claims(parse_caption(caption), scene)
-        if claim.bound or claim.kind in ("relation", "ground")
-    ]
-    true = [StatedClaim(words, fact) for claim in about_facts for words in claim.words for fact in claim.facts]
-    false = [StatedClaim(words, None) for claim in about_facts if claim.why for words in claim.words]
-    return [claim for claim in true + false if claim.words]
-
-
-def judged_by_scene(caption: str, scene: Scene) -> Judged:
-    """Checks the claims in a caption against a scene.
-
-    The key of a true claim is the fact that it states; the key of a false claim consists of its words.
-    """
-    words = tokens(caption)
-    return {
-        claim.fact if claim.fact is not None else ("false", *(words[word] for word in claim.words)): (
-            claim.fact is not None
-        )
-        for claim in stated_claims(caption, scene)
-    }
-
-
-def mark_caption(caption: str, scene: Scene) -> MarkedCaption:
-    """Marks the words that make false claims in a caption, according to the rules of `count_claims`. Never raises."""
-    claims, where = _checked_claims(parse_caption(caption), scene), word_spans(caption)
-    why: dict[int, str] = {}
-    for claim in claims:
-        for word in itertools.chain(*claim.words) if claim.why else ():
-            why.setdefault(word, claim.why)
-    found: list[tuple[int, int, str]] = []
-    for word in sorted(why):
-        start, end = where[word]
-        if found and word - 1 in why and found[-1][2] == why[word]:  # merges adjacent words into one span
-            found[-1] = (found[-1][0], end, why[word])
-        else:
-            found.append((start, end, why[word]))
-    return MarkedCaption(len(claims), sum(not claim.why for claim in claims), tuple(found))
-
-
 def count_claims(caption: str | ParsedCaption, scene: Scene) -> ClaimCounts:
     """Counts the true and false claims that a caption makes about a scene. Never raises; an empty caption makes no
     claims.
     """
     parsed = parse_caption(caption) if isinstance(caption, str) else caption
-    claims, things = _checked_claims(parsed, scene), len(scene.objects)
+    claims, things = checked_claims(parsed, scene), len(scene.objects)
     why = Counter(claim.why for claim in claims)
     attributes = dict.fromkeys(FIELDS[: 5 if scene.length > 1 else 4], things) | {"relation": things - 1, "ground": 1}
     kinds = {}

@@ -24,7 +24,7 @@ from tellapart.metrics.metric import CaptionSetMetric
 from tellapart.metrics.metric_info import CLOSE, TRUTH
 from tellapart.metrics.registry import metric, on_request
 from tellapart.metrics.slots import HUMAN, CaptionSlot, caption_lists
-from tellapart.scenes.claims import judged_by_scene
+from tellapart.scenes.stated_claims import judged_by_scene
 from tellapart.utils.progress import track
 
 BINS = 10  # bins of equal width, for the expected calibration error
