@@ -10,13 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from tellapart.boost.dataset import boost_dataset, parse_shard
+from tellapart.boost.boost_dataset import boost_dataset
 from tellapart.boost.job import BoostJob
 from tellapart.boost.ledger import Ledger
 from tellapart.boost.made_record import made_file
 from tellapart.boost.merge import merge
 from tellapart.boost.retries import RetryingBackend
 from tellapart.boost.types import Answer, BackendError, Message, Request, Stage
+from tellapart.cli.boost import parse_shard
 from tellapart.data import Dataset, open_data
 from tellapart.data.pictures import FilePicture
 from tellapart.errors import TellapartError, UsageError

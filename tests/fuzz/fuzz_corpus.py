@@ -253,7 +253,7 @@ def _recipes(folder: Path) -> None:
 def _boosted(folder: Path) -> None:
     """The parts of a boosted data set, each with what made it and its ledger."""
     from tellapart.boost.backends import open_backend
-    from tellapart.boost.dataset import boost_dataset
+    from tellapart.boost.boost_dataset import boost_dataset
     from tellapart.boost.stages import stages
     from tellapart.data import open_data
 

@@ -227,6 +227,11 @@ class Ledger:
             fcntl.flock(self._file, fcntl.LOCK_UN)
 
 
+def ledger_of(out: Path) -> Path:
+    """Returns the default path of a result's ledger."""
+    return out.with_name(f"{out.stem}.ledger.jsonl")
+
+
 def _write_errors(path: Path) -> contextlib.AbstractContextManager[None]:
     return write_errors(path, "stored answers are kept; fix the problem and run the same command again")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ import rich.console
 import rich.table
 import typer
 
-from tellapart.boost.dataset import Summary, boost_dataset, check_out, parse_shard
+from tellapart.boost.boost_dataset import Summary, boost_dataset, check_out
 from tellapart.boost.merge import merge
 from tellapart.boost.output import stage_of_captions
 from tellapart.boost.records import read_records
@@ -68,6 +69,14 @@ class BoostOptions:
     def names(self) -> list[str]:
         """Returns the names of the stages."""
         return comma_list(self.stages)
+
+
+def parse_shard(text: str) -> tuple[int, int]:
+    """Parses ``2/8`` as (2, 8). Raises `UsageError` for invalid text."""
+    match = re.fullmatch(r"([1-9]\d*)/([1-9]\d*)", text)
+    if not match or int(match[1]) > int(match[2]):
+        raise UsageError(f"--shard {text}: expected I/N, such as 2/8 for the second of eight parts")
+    return int(match[1]), int(match[2])
 
 
 @app.command(rich_help_panel=DATA)

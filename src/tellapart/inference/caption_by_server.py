@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from tellapart.boost.batch_backend import BatchBackend
-from tellapart.boost.dataset import ledger_of
 from tellapart.boost.job import BoostJob, Tally
-from tellapart.boost.ledger import Ledger
+from tellapart.boost.ledger import Ledger, ledger_of
 from tellapart.boost.types import LacksFeature
 from tellapart.captions.formats import PRINTED
 from tellapart.captions.writers import Writer

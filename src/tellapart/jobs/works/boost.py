@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from tellapart.boost.dataset import check_out
+from tellapart.boost.boost_dataset import check_out
 from tellapart.boost.job import BoostJob
 from tellapart.boost.ledger import Ledger
 from tellapart.boost.made_record import made_by, stage_identities

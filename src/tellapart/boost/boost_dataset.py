@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tellapart.boost.job import BoostJob, Tally
-from tellapart.boost.ledger import Ledger
+from tellapart.boost.ledger import Ledger, ledger_of
 from tellapart.boost.made_record import made_by, made_file, stage_identities
 from tellapart.boost.output import open_output, stage_of_captions
 from tellapart.boost.records import read_records, record
@@ -108,11 +107,6 @@ def boost_dataset(
     return Summary(out, ledger, written, good[source], unanswered, job.retries, source, job.tally, without, job.failure)
 
 
-def ledger_of(out: Path) -> Path:
-    """Returns the default path of a result's ledger."""
-    return out.with_name(f"{out.stem}.ledger.jsonl")
-
-
 def check_out(out: Path) -> None:
     """Raises `UsageError` if ``out`` is a URL, has a suffix other than .jsonl, or must not be replaced."""
     if out.parts and out.parts[0].endswith(":"):  # as a path, s3://bucket/x.jsonl becomes s3:/bucket/x.jsonl
@@ -132,11 +126,3 @@ def check_same_data(out: Path, dataset: Dataset) -> None:
         raise UsageError(
             f"{out} contains captions of pictures that are not in {dataset.spec}; specify another file with -o"
         )
-
-
-def parse_shard(text: str) -> tuple[int, int]:
-    """Parses ``2/8`` as (2, 8). Raises `UsageError` for invalid text."""
-    match = re.fullmatch(r"([1-9]\d*)/([1-9]\d*)", text)
-    if not match or int(match[1]) > int(match[2]):
-        raise UsageError(f"--shard {text}: expected I/N, such as 2/8 for the second of eight parts")
-    return int(match[1]), int(match[2])
