@@ -105,8 +105,7 @@ def measure_caption(count: int) -> float:
 def measure_bags(count: int) -> float:
     """Times `mine_bags` and `curate_bags`."""
     from benchmarks.bags import features
-    from tellapart.bags.curation import curate_bags
-    from tellapart.bags.mine import mine_bags
+    from tellapart.bags.mine import curate_bags, mine_bags
 
     features_ND = features(count, uneven=True)
     start = time.perf_counter()

@@ -149,8 +149,7 @@ class TestSets:
         return whole_sets(self._bags(captions, image_ND, int(candidates.removeprefix("bag"))))
 
     def _bags(self, captions: ArmCaptions, image_ND: np.ndarray, size: int) -> list[np.ndarray]:
-        from tellapart.bags.curation import curate_bags
-        from tellapart.bags.mine import mine_bags
+        from tellapart.bags.mine import curate_bags, mine_bags
 
         holistic = [texts["holistic"] for texts in self.boosted(captions.test_set, 0)]
         text_ND = self.scorer.text_features(holistic).cpu().numpy()

@@ -17,12 +17,12 @@ from safetensors.torch import save_file
 from benchmarks.bags import features as synthetic
 from tellapart.bags.cluster_sizes import Sizes
 from tellapart.bags.clusters import centroids_of, nearest_clusters
-from tellapart.bags.curation import curate, curate_bags
+from tellapart.bags.curation import curate
 from tellapart.bags.feature_ids import Ids
 from tellapart.bags.feature_shards import FeatureShards
 from tellapart.bags.file import read_bags
 from tellapart.bags.large_search import LargeSearch, nearest_pairs
-from tellapart.bags.mine import mine_bags
+from tellapart.bags.mine import curate_bags, mine_bags
 from tellapart.bags.mine_folder import mine_folder
 from tellapart.bags.row_files import PAIR
 from tellapart.bags.search_recall import recall

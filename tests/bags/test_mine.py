@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tellapart.bags.curation import curate_bags
-from tellapart.bags.mine import Similarity, mine_bags
+from tellapart.bags.mine import Similarity, curate_bags, mine_bags
 from tellapart.bags.multimodal import multimodal
 from tellapart.bags.training_bags import training_bags
 from tellapart.errors import MissingExtra, UsageError

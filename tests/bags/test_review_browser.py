@@ -14,9 +14,8 @@ from PIL import Image
 from real_data import DATA
 from sample_review import ATTACK, make_bags, serving
 
-from tellapart.bags.curation import curate_bags
 from tellapart.bags.file import Bag, BagsFile, Header, read_bags, write_bags
-from tellapart.bags.mine import mine_bags
+from tellapart.bags.mine import curate_bags, mine_bags
 from tellapart.bags.review import DecisionStore, export_review
 from tellapart.bags.review.store import decisions_of
 from tellapart.data import open_data

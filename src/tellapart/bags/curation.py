@@ -1,18 +1,12 @@
-"""Selects disjoint bags, most similar first: from mined bags, or from the neighbours of a large search."""
+"""Selects disjoint bags, most similar first, from the neighbours of a large search."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from tellapart.bags.file import Bag
 from tellapart.bags.large_search import PICTURES_PER_BLOCK, LargeSearch
-from tellapart.errors import UsageError
-from tellapart.features.nearest import DIGITS
 from tellapart.utils.blocks import blocks_of
 
 
@@ -55,21 +49,3 @@ def curate(search: LargeSearch, size: int) -> CuratedBags:
                 count += 1
     rows_MS = rows_MS[:count]
     return CuratedBags(rows_MS, similarity_N[rows_MS[:, 0]])
-
-
-def curate_bags(bags: Sequence[Bag]) -> list[Bag]:
-    """Selects disjoint bags, most similar first (paper 2, algorithm 2).
-
-    Goes through the bags in order of descending similarity (rounded to nine digits; ties keep their order), and keeps a
-    bag if none of its pictures is in a kept bag.
-    """
-    unknown = [bag for bag in bags if math.isnan(bag.similarity)]
-    if unknown:
-        raise UsageError(f"{len(unknown)} of {len(bags)} bags have no similarity to sort by; mine them again")
-    seen: set[Any] = set()
-    kept: list[Bag] = []
-    for bag in sorted(bags, key=lambda bag: -round(bag.similarity, DIGITS)):
-        if seen.isdisjoint(bag.ids):
-            seen.update(bag.ids)
-            kept.append(bag)
-    return kept

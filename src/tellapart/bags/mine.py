@@ -1,7 +1,8 @@
-"""Mines bags of look-alikes from features (paper 2, algorithm 1)."""
+"""Mines bags of look-alikes from features, and selects disjoint ones (paper 2, algorithms 1 and 2)."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Sequence
 from typing import Any, Literal, get_args
 
@@ -11,7 +12,7 @@ from tellapart.bags.file import Bag
 from tellapart.bags.multimodal import multimodal
 from tellapart.errors import UsageError
 from tellapart.features.all_neighbours import nearest_neighbours
-from tellapart.features.nearest import BLOCK, Neighbours, Vectors
+from tellapart.features.nearest import BLOCK, DIGITS, Neighbours, Vectors
 
 Similarity = Literal["query", "pairs"]
 MaxCosineOf = Literal["target", "pairs"]
@@ -89,6 +90,24 @@ def mine_bags(
         Bag(tuple(names[row] for row in rows), alpha, tuple(rows))
         for rows, alpha in zip(row_N[bag_MS].tolist(), cosine_MP.mean(1).tolist(), strict=True)
     ]
+
+
+def curate_bags(bags: Sequence[Bag]) -> list[Bag]:
+    """Selects disjoint bags, most similar first (paper 2, algorithm 2).
+
+    Goes through the bags in order of descending similarity (rounded to nine digits; ties keep their order), and keeps a
+    bag if none of its pictures is in a kept bag.
+    """
+    unknown = [bag for bag in bags if math.isnan(bag.similarity)]
+    if unknown:
+        raise UsageError(f"{len(unknown)} of {len(bags)} bags have no similarity to sort by; mine them again")
+    seen: set[Any] = set()
+    kept: list[Bag] = []
+    for bag in sorted(bags, key=lambda bag: -round(bag.similarity, DIGITS)):
+        if seen.isdisjoint(bag.ids):
+            seen.update(bag.ids)
+            kept.append(bag)
+    return kept
 
 
 def distinct(keys: Sequence[Hashable] | None, n: int) -> np.ndarray:

@@ -8,9 +8,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from tellapart import __version__
-from tellapart.bags.curation import curate_bags
 from tellapart.bags.file import Bag, BagsFile, Header, check_sizes
-from tellapart.bags.mine import MaxCosineOf, Similarity, check_max_cosine, distinct, mine_bags, neighbours_for
+from tellapart.bags.mine import (
+    MaxCosineOf,
+    Similarity,
+    check_max_cosine,
+    curate_bags,
+    distinct,
+    mine_bags,
+    neighbours_for,
+)
 from tellapart.bags.multimodal import caption_features, item_captions, multimodal
 from tellapart.data import Dataset
 from tellapart.data.caption_files import read_caption_file
