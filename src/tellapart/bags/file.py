@@ -190,12 +190,3 @@ def bag_of_record(where: str, row: Any) -> Bag:
         raise UsageError(f"{where}: the picture '{twice[0]}' occurs twice in this bag")
     alpha = row.get("similarity")
     return Bag(names, float(alpha) if isinstance(alpha, int | float) else math.nan)
-
-
-def check_sizes(sizes: Sequence[int]) -> list[int]:
-    """Returns the distinct sizes in ascending order. Raises `UsageError` for a size below two."""
-    if not sizes or min(sizes) < 2:
-        raise UsageError(
-            f"bag sizes: expected sizes of at least 2, such as 3,5,7, got {', '.join(map(str, sizes)) or 'no size'}"
-        )
-    return sorted(set(sizes))

@@ -127,6 +127,15 @@ def neighbours_for(size: int, max_cosine: float | None, max_cosine_of: MaxCosine
     return size - 1 if max_cosine is None or max_cosine_of == "target" else max(TOP, size - 1)
 
 
+def check_sizes(sizes: Sequence[int]) -> list[int]:
+    """Returns the distinct sizes in ascending order. Raises `UsageError` for a size below two."""
+    if not sizes or min(sizes) < 2:
+        raise UsageError(
+            f"bag sizes: expected sizes of at least 2, such as 3,5,7, got {', '.join(map(str, sizes)) or 'no size'}"
+        )
+    return sorted(set(sizes))
+
+
 def check_max_cosine(max_cosine: float | None) -> None:
     """Raises `UsageError` if the limit is not a valid cosine."""
     if max_cosine is not None and not -1 < max_cosine <= 1:

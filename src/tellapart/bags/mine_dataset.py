@@ -8,11 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from tellapart import __version__
-from tellapart.bags.file import Bag, BagsFile, Header, check_sizes
+from tellapart.bags.file import Bag, BagsFile, Header
 from tellapart.bags.mine import (
     MaxCosineOf,
     Similarity,
     check_max_cosine,
+    check_sizes,
     curate_bags,
     distinct,
     mine_bags,

@@ -16,9 +16,9 @@ from tellapart.bags.cluster_sizes import sizes_for
 from tellapart.bags.curation import CuratedBags, curate
 from tellapart.bags.feature_ids import Ids
 from tellapart.bags.feature_shards import FeatureShards
-from tellapart.bags.file import Header, bag_lines, check_sizes
+from tellapart.bags.file import Header, bag_lines
 from tellapart.bags.large_search import LargeSearch, Spread
-from tellapart.bags.mine import check_max_cosine
+from tellapart.bags.mine import check_max_cosine, check_sizes
 from tellapart.bags.row_files import disk_errors
 from tellapart.bags.search_recall import recall
 from tellapart.errors import TellapartError, UsageError, first_line

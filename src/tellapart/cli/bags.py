@@ -193,8 +193,10 @@ def _mine_features(
 
 def sizes_of(size: str) -> list[int]:
     """Parses ``3,5,7`` as numbers. Raises `UsageError`."""
+    from tellapart.bags.mine import check_sizes
+
     try:
-        return bag_file.check_sizes(list(map(int, comma_list(size))))
+        return check_sizes(list(map(int, comma_list(size))))
     except ValueError:
         raise UsageError(f"--size {size}: expected integers separated by commas, such as 3,5,7") from None
 
