@@ -9,7 +9,8 @@ import torch
 from transformers import BlipForConditionalGeneration
 
 from tellapart.captioners.blip_attention import PatchKVCache, attend_to_pictures, fused_attention
-from tellapart.captioners.captioner import Captioner, check_room, max_tokens_after
+from tellapart.captioners.captioner import Captioner
+from tellapart.captioners.context_length import check_room, max_tokens_after
 from tellapart.captioners.kv_cache import CACHE, explain_no_cache, no_cache_reason
 from tellapart.captioners.registry import CAPTIONERS, CaptionerEntry
 from tellapart.models.replaced_forward import replaced_forwards

@@ -19,7 +19,8 @@ from transformers import (
 )
 from transformers.configuration_utils import PreTrainedConfig
 
-from tellapart.captioners.captioner import PartsCaptioner, check_room, max_tokens_after
+from tellapart.captioners.captioner import PartsCaptioner
+from tellapart.captioners.context_length import check_room, max_tokens_after
 from tellapart.captioners.kv_cache import CACHE, KVCache, explain_no_cache, no_cache_reason
 from tellapart.captioners.registry import CAPTIONERS, CaptionerEntry
 from tellapart.errors import UsageError

@@ -12,7 +12,8 @@ import torch
 import torch.nn.functional as F
 from transformers.modeling_outputs import BaseModelOutput
 
-from tellapart.captioners.captioner import Captioner, check_room
+from tellapart.captioners.captioner import Captioner
+from tellapart.captioners.context_length import check_room
 from tellapart.captioners.kv_cache import CACHE, KVCache, explain_no_cache, no_cache_reason
 from tellapart.models.replaced_forward import identity, replaced_forward
 from tellapart.models.training_mode import in_mode

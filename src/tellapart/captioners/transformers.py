@@ -14,7 +14,8 @@ from PIL import Image
 from transformers import modeling_outputs
 from transformers.models.auto import modeling_auto
 
-from tellapart.captioners.captioner import Captioner, max_tokens_after
+from tellapart.captioners.captioner import Captioner
+from tellapart.captioners.context_length import max_tokens_after
 from tellapart.captioners.families import LAYOUTS, Group, find_module, layout_of, present
 from tellapart.captioners.kv_cache import explain_no_cache, no_cache_reason
 from tellapart.captioners.packed_pictures import IDS, PackedPictures, limit_tokens
