@@ -1,15 +1,12 @@
-"""Backs up hand-written texts before they are replaced, and tells people how to restore them."""
+"""Appends hand-written texts to a ``.replaced.jsonl`` file before they are replaced."""
 
 from __future__ import annotations
 
 import json
 import os
-import shlex
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-
-from tellapart.utils.messages import say
 
 
 def back_up(captions: Path, texts: Mapping[str, str]) -> Path:
@@ -23,18 +20,3 @@ def back_up(captions: Path, texts: Mapping[str, str]) -> Path:
         file.flush()
         os.fsync(file.fileno())
     return backup
-
-
-def say_replaced(texts: Collection[Path]) -> None:
-    """Prints how many hand-written texts were replaced, and how to restore them."""
-    folder = Path(os.path.commonpath([path.parent for path in texts]))
-    say(
-        f"replaced {len(texts):,} texts that were written, edited or accepted by hand; to restore them, run: "
-        f"{undo_command(folder)}"
-    )
-
-
-def undo_command(path: Path) -> str:
-    """Returns the command that restores what a run replaced in a folder or caption file."""
-    typed = [str(path)] if path.is_dir() else ["FOLDER", "--captions", str(path)]
-    return f"tellapart captions undo {' '.join(map(shlex.quote, typed))}"

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tellapart.captions.authors import Author
-from tellapart.captions.backups import back_up, undo_command
+from tellapart.captions.backups import back_up
 from tellapart.captions.earlier_run import refuse_other_settings
 from tellapart.captions.formats import METADATA, CaptionLine, caption_lines, csv_header, csv_line, json_line
 from tellapart.captions.journal import JournalChange, new_change
@@ -24,6 +24,7 @@ from tellapart.captions.log_row import text_fields
 from tellapart.captions.picture_matching import match_pictures
 from tellapart.captions.provenance import Provenance
 from tellapart.captions.replacement import Replace, is_persons
+from tellapart.captions.undo_hint import undo_command
 from tellapart.captions.written import Written
 from tellapart.errors import TellapartError, UsageError
 from tellapart.types import Item

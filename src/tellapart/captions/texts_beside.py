@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from tellapart.captions.authors import UNKNOWN
-from tellapart.captions.backups import say_replaced
 from tellapart.captions.journal import JournalChange, new_change
 from tellapart.captions.own_files import OwnFiles
 from tellapart.captions.paths_beside import check_beside
 from tellapart.captions.picture_record import PictureRecord
 from tellapart.captions.replacement import Replace
+from tellapart.captions.undo_hint import say_replaced
 from tellapart.captions.written import Written
 from tellapart.errors import PictureError, UsageError
 from tellapart.types import Item
