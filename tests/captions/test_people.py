@@ -20,16 +20,17 @@ from command_line import Cli, Done
 from PIL import Image
 
 from tellapart.captioners import load_captioner
-from tellapart.captions import texts_beside
+from tellapart.captions import own_texts
 from tellapart.captions.authors import PERSON, UNKNOWN, Author
 from tellapart.captions.journal import Journal, new_change
 from tellapart.captions.log_file import LOG_NAME
 from tellapart.captions.log_row import text_fields
 from tellapart.captions.own_files import OwnFiles
+from tellapart.captions.own_texts import text_of_person
 from tellapart.captions.provenance import Provenance
 from tellapart.captions.replacement import Replace
 from tellapart.captions.store import CaptionStore, Edit
-from tellapart.captions.texts_beside import TextFiles, text_of_person
+from tellapart.captions.texts_beside import TextFiles
 from tellapart.captions.written import Written
 from tellapart.data import open_data, xmp, xmp_files
 from tellapart.data.pictures import BytesPicture, FilePicture
@@ -185,7 +186,7 @@ def test_lora_adds_the_trigger_to_accepted_captions(cli: Cli, folder: Path, monk
     store.write({"0.jpg": Edit(state={"accepted": True})}, "edit")
     before = store.caption("0.jpg")
     if (child := os.fork()) == 0:
-        monkeypatch.setattr(texts_beside, "replace_text", lambda *typed, **options: os.kill(os.getpid(), SIGKILL))
+        monkeypatch.setattr(own_texts, "replace_text", lambda *typed, **options: os.kill(os.getpid(), SIGKILL))
         cli("lora", folder, *LORA)
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -SIGKILL

@@ -6,20 +6,17 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from tellapart.captions.authors import UNKNOWN
-from tellapart.captions.journal import JournalChange, new_change
+from tellapart.captions.journal import JournalChange
 from tellapart.captions.own_files import OwnFiles
+from tellapart.captions.own_texts import text_of_person, write_own
 from tellapart.captions.paths_beside import check_beside
-from tellapart.captions.picture_record import PictureRecord
 from tellapart.captions.replacement import Replace
 from tellapart.captions.undo_hint import say_replaced
 from tellapart.captions.written import Written
-from tellapart.errors import PictureError, UsageError
+from tellapart.errors import PictureError
 from tellapart.types import Item
-from tellapart.utils.atomic_writes import replace_text
 from tellapart.utils.locks import locked
 from tellapart.utils.messages import say
-from tellapart.utils.write_errors import write_errors
 
 MAX_LOCKS = 64  # folders to lock: each lock is an open file, and two runs on the same pictures lock the same folders
 
@@ -91,56 +88,3 @@ class TextFiles:
         self._locks.close()
         if self._people:
             say_replaced(self._people)
-
-
-def text_of_person(path: Path, own: OwnFiles, *, accepted: bool = False) -> str | None:
-    """Returns the text of a hand-written or edited file, or None if tellapart wrote the file or it does not exist.
-
-    Invalid UTF-8 is decoded with `surrogateescape`. ``accepted``: see `Provenance.is_persons`.
-    """
-    text = _text_in(path)
-    return text if text is not None and own.of(path).is_persons(path.name, text, accepted=accepted) else None
-
-
-def _text_in(path: Path) -> str | None:
-    try:
-        return path.read_bytes().decode("utf-8", "surrogateescape")
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read ({error.strerror}); fix or remove it") from None
-
-
-def write_own(
-    texts: Mapping[Path, str],
-    own: OwnFiles,
-    replace_edited: bool,
-    pictures: Mapping[Path, PictureRecord | None] | None = None,
-    change: JournalChange | None = None,
-    *,
-    accepted: bool = False,
-) -> dict[Path, str]:
-    """Writes each text to its own file. Returns hand-written texts, which are kept unless ``replace_edited`` is set.
-
-    Reads the files again, because a person may have written one during captioning. ``change``: the change that the
-    texts belong to, with which they can be undone; None starts a new change. ``accepted``: see `Provenance.is_persons`.
-    """
-    own.refresh()
-    before = {path: text for path in texts if (text := _text_in(path)) is not None}
-    people = {path: text for path, text in before.items()
-              if own.of(path).is_persons(path.name, text, accepted=accepted)}  # fmt: skip
-    edited = {path: text for path, text in people.items() if text != texts[path]}
-    todo = {path: text for path, text in texts.items() if path not in people or (replace_edited and path in edited)}
-    if todo:
-        with _beside_errors(next(iter(todo))):
-            own.record(todo, pictures, change or new_change("write", UNKNOWN), before)
-            if edited and replace_edited and change is None:
-                say_replaced(edited)
-    for path, text in todo.items():
-        with _beside_errors(path):
-            replace_text(path, text, sync=False)
-    return edited
-
-
-def _beside_errors(path: Path) -> contextlib.AbstractContextManager[None]:
-    return write_errors(path, "make the folder writable", "free some disk space and run the same command again")

@@ -15,8 +15,8 @@ from tellapart.captions.journal import JournalChange
 from tellapart.captions.list_layout import TABLE_STATE, ListFile
 from tellapart.captions.log_row import text_fields
 from tellapart.captions.own_files import OwnFiles
+from tellapart.captions.own_texts import text_of_person
 from tellapart.captions.provenance import Provenance
-from tellapart.captions.texts_beside import text_of_person
 from tellapart.data.caption_files import METADATA_FILES
 from tellapart.errors import UsageError
 from tellapart.purposes.edited import Edited

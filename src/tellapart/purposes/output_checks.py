@@ -8,9 +8,9 @@ from pathlib import Path
 
 from tellapart.captions.formats import name_in
 from tellapart.captions.own_files import OwnFiles
+from tellapart.captions.own_texts import text_of_person
 from tellapart.captions.paths_beside import NAMED_FILES, check_beside
 from tellapart.captions.replacement import Replace
-from tellapart.captions.texts_beside import text_of_person
 from tellapart.data.caption_files import METADATA_FILES
 from tellapart.data.pictures import FilePicture
 from tellapart.errors import UsageError

@@ -8,9 +8,9 @@ from pathlib import Path
 from tellapart.captions.authors import UNKNOWN, Author
 from tellapart.captions.journal import new_change
 from tellapart.captions.own_files import OwnFiles
+from tellapart.captions.own_texts import text_of_person, write_own
 from tellapart.captions.paths_beside import NAMED_FILES, files_beside
 from tellapart.captions.replacement import Replace
-from tellapart.captions.texts_beside import text_of_person, write_own
 from tellapart.data.text_files import UTF16_MARKS, read_text
 from tellapart.language.phrase_search import has_phrase
 from tellapart.purposes.edited import Edited
