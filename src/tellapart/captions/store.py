@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import resource
 import threading
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -36,10 +35,10 @@ from tellapart.data.pictures import StoredPicture
 from tellapart.data.specification import parse
 from tellapart.errors import PictureError, UsageError
 from tellapart.types import Item
+from tellapart.utils.file_lock import allow_locks
 
 TextAndState = tuple[str | None, dict[str, Any]]  # a row's raw text (None: no text), and its state
 MOVE = "move"  # the kind of change that moves a text to its renamed picture; it cannot be undone
-SPARE_FILES = 64  # open files that a write needs in addition to the locks
 STATE = ("accepted", "decorative", "language", "candidates", "doubts", "texts", "variation")
 
 
@@ -298,7 +297,7 @@ class CaptionStore:
             self.layout.read(ids)
             folders = sorted(self._folders(ids))
             self._refresh(folders)
-            _allow_locks(len(folders))
+            allow_locks(len(folders), "the captions")
             for folder in folders:
                 stack.enter_context(self._logs[folder].locked())
             yield
@@ -489,23 +488,6 @@ class CaptionStore:
             with log.locked():
                 log.append([value], change)
             self.layout.move(stray, id_)
-
-
-def _allow_locks(count: int) -> None:
-    """Raises the soft limit on open files if necessary, because each folder's lock is an open file.
-
-    Raises `UsageError` if the hard limit is too low.
-    """
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY or soft // 2 >= count:
-        return
-    limit = soft + count if hard == resource.RLIM_INFINITY else min(soft + count, hard)
-    if limit < count + SPARE_FILES:
-        raise UsageError(
-            f"the captions are in {count:,} folders, which have to be locked together, but a process may open at most "
-            f"{hard:,} files (ulimit -Hn); run the command on fewer folders at a time, or raise the limit"
-        )
-    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
 
 
 def _without_empty(state: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,16 +1,19 @@
-"""Locks an open file for one process, and says which processes hold the lock if this takes long."""
+"""Locks an open file for one process, and says which processes hold the lock if this takes long. Allows many locks."""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
 import os
+import resource
 import threading
 from pathlib import Path
 
+from tellapart.errors import UsageError
 from tellapart.utils.messages import say
 
 MOMENT_SECONDS = 2.0
+SPARE_FILES = 64  # open files that a write needs in addition to the locks
 
 
 def lock_or_say(file: int, path: Path) -> None:
@@ -38,3 +41,20 @@ def processes_using(path: Path) -> str:
                 command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
                 processes.append(f"process {folder.name} ({' '.join(command.split())[:80]})")
     return ", ".join(processes) or "another process"
+
+
+def allow_locks(count: int, what: str) -> None:
+    """Raises the soft limit on open files if necessary, because each folder's lock is an open file.
+
+    Raises `UsageError` if the hard limit is too low.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft // 2 >= count:
+        return
+    limit = soft + count if hard == resource.RLIM_INFINITY else min(soft + count, hard)
+    if limit < count + SPARE_FILES:
+        raise UsageError(
+            f"{what} are in {count:,} folders, which have to be locked together, but a process may open at most "
+            f"{hard:,} files (ulimit -Hn); run the command on fewer folders at a time, or raise the limit"
+        )
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
