@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tellapart.captions.layout import CaptionLayout, TextPlace
+from tellapart.captions.xmp_keys import key_of, part_of
 from tellapart.data import xmp, xmp_files
 from tellapart.data.pictures import FilePicture
 from tellapart.data.sidecars import sidecars
@@ -69,7 +70,7 @@ class Sidecars(CaptionLayout):
 
     def place(self, id_: str) -> TextPlace:
         path = self._files[id_]
-        key = xmp.key_of(*self._part)
+        key = key_of(*self._part)
         return TextPlace(path.parent, f"*{(path.suffix + key).lower()}", path.name + key)
 
     def file_of(self, file: str) -> str:
@@ -77,7 +78,7 @@ class Sidecars(CaptionLayout):
 
     def parts(self, keys: Iterable[str]) -> list[CaptionLayout]:
         marks = dict.fromkeys(key[key.lower().rindex(".xmp#") + len(".xmp") :] for key in keys)
-        return [Sidecars(self._suffixes, self._files, xmp.part_of(mark)) for mark in marks]
+        return [Sidecars(self._suffixes, self._files, part_of(mark)) for mark in marks]
 
     def read(self, ids: Sequence[str]) -> dict[str, str]:
         texts = {id_: self._read(self._files[id_]) for id_ in ids}

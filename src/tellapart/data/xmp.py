@@ -27,17 +27,6 @@ _DESCRIPTION, _ALTERNATIVES, _LINE = (f"{{{_RDF}}}{name}" for name in ("Descript
 _EMPTY = f'<x:xmpmeta xmlns:x="{_X}"><rdf:RDF xmlns:rdf="{_RDF}"><rdf:Description rdf:about=""/></rdf:RDF></x:xmpmeta>'
 
 
-def key_of(name: str, language: str) -> str:
-    """Returns the suffix of a file's name in the log, for the text of a property in a language."""
-    return "".join(["#long"] * (name == LONG) + [f"#{language}"] * (language != DEFAULT))
-
-
-def part_of(key: str) -> tuple[str, str]:
-    """Returns the property and the language that `key_of` encoded."""
-    is_long = key == "#long" or key.startswith("#long#")
-    return LONG if is_long else ALT, key.removeprefix("#long" if is_long else "").removeprefix("#") or DEFAULT
-
-
 @dataclass(frozen=True)
 class TextEvent:
     """An entry in a packet's history: ``agent`` is the model or program that wrote texts; ``when`` is in ISO 8601."""

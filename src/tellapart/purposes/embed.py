@@ -13,6 +13,7 @@ from tellapart.captions.journal import JournalChange
 from tellapart.captions.own_files import OwnFiles
 from tellapart.captions.paths_beside import check_beside, common_folder, files_beside
 from tellapart.captions.text_hash import text_hash
+from tellapart.captions.xmp_keys import key_of
 from tellapart.data import xmp, xmp_files
 from tellapart.data.pictures import FilePicture
 from tellapart.errors import UsageError
@@ -55,7 +56,7 @@ def _takes_packet(picture: Path) -> bool:
 
 def _of(key: tuple[str, str], target: Path) -> Path:
     """Returns the name under which `OwnFiles` records a file's text in this property and language."""
-    return target.with_name(target.name + xmp.key_of(*key))
+    return target.with_name(target.name + key_of(*key))
 
 
 def _target(picture: Path, root: Path, folder: Path | None) -> Path:
