@@ -18,11 +18,11 @@ from tellapart.data.pictures import (
     FilePicture,
     is_clip,
     picture_file,
-    preview_image,
     sample_frames,
 )
 from tellapart.data.video import uniform_frame_indices
 from tellapart.errors import PictureError
+from tellapart.evaluation.gallery import preview_image
 from tellapart.scenes import Scenes
 
 SIDE = 64

@@ -261,19 +261,6 @@ def sample_frames(picture: Any, count: int) -> list[Image.Image]:
     return picture.frames(count) if is_clip(picture) else [picture.image()]
 
 
-def preview_image(picture: Picture) -> Image.Image:
-    """Returns a still for display: the picture itself, or four frames of a clip on one sheet in reading order."""
-    if not is_clip(picture):
-        return picture.image()
-    frames = sample_frames(picture, 4)
-    width, height = frames[0].size
-    gap = max(1, width // 40)
-    sheet = Image.new("RGB", (2 * width + gap, 2 * height + gap), "white")
-    for place, frame in enumerate(frames):
-        sheet.paste(frame, (place % 2 * (width + gap), place // 2 * (height + gap)))
-    return sheet
-
-
 class PackedPicture(StoredPicture):
     """A picture inside a larger file, such as an archive.
 

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from PIL import Image
 
-from tellapart.data.pictures import preview_image
+from tellapart.data.pictures import is_clip, sample_frames
 from tellapart.errors import PictureError
 from tellapart.evaluation.facts.verdict import Verdict
 from tellapart.evaluation.retrieval import Retrieval
@@ -17,7 +18,7 @@ from tellapart.metrics.results import Results
 from tellapart.metrics.slots import CHANCE, HUMAN
 from tellapart.scenes.marked_captions import mark_caption
 from tellapart.scenes.world import Scene
-from tellapart.types import Item
+from tellapart.types import Item, Picture
 
 # What share of the gallery each kind gets. Losses and misses have fixed shares, so that a page cannot show only wins.
 _SHARES = {"won": 0.45, "lost": 0.25, "missed": 0.2, "hit": 0.1}
@@ -136,3 +137,16 @@ def save_pictures(folder: Path, sets: Mapping[str, Any], items: Iterable[Item]) 
         image.save(folder / "gallery" / name, quality=85)
         pictures[key] = f"gallery/{name}"
     return pictures
+
+
+def preview_image(picture: Picture) -> Image.Image:
+    """Returns a still for display: the picture itself, or four frames of a clip on one sheet in reading order."""
+    if not is_clip(picture):
+        return picture.image()
+    frames = sample_frames(picture, 4)
+    width, height = frames[0].size
+    gap = max(1, width // 40)
+    sheet = Image.new("RGB", (2 * width + gap, 2 * height + gap), "white")
+    for place, frame in enumerate(frames):
+        sheet.paste(frame, (place % 2 * (width + gap), place // 2 * (height + gap)))
+    return sheet
