@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from tellapart.captions.webdataset import bytes_of, end_tar, write_sample
+from tellapart.data.webdataset_writing import bytes_of, end_tar, write_sample
 from tellapart.errors import MissingExtra
 from tellapart.purposes.edited import Edited
 from tellapart.types import Item

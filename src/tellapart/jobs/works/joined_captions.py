@@ -18,8 +18,8 @@ from typing import Any
 from tellapart.captions.formats import METADATA
 from tellapart.captions.provenance import Provenance
 from tellapart.captions.replacement import KEEP_ALL, guard_edited
-from tellapart.captions.webdataset import end_tar, write_sample
 from tellapart.data.row_index import RowIndex
+from tellapart.data.webdataset_writing import end_tar, write_sample
 from tellapart.errors import MissingExtra, TellapartError, UsageError
 from tellapart.jobs.job import ANEW, MANIFEST, Job
 from tellapart.jobs.shard import open_shard
