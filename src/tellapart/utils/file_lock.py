@@ -1,4 +1,6 @@
-"""Locks an open file for one process, and says which processes hold the lock if this takes long. Allows many locks."""
+"""Locks an open file for one process, says which processes hold the lock if this takes long, and makes room for many
+locks.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,7 @@ def processes_using(path: Path) -> str:
 def allow_locks(count: int, what: str) -> None:
     """Raises the soft limit on open files if necessary, because each folder's lock is an open file.
 
-    Raises `UsageError` if the hard limit is too low.
+    what: what is in the folders, for the message. Raises `UsageError` if the hard limit is too low.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft // 2 >= count:
