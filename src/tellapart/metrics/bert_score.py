@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tellapart.metrics.inputs import References, check, with_mean
+from tellapart.metrics.corpus_scores import with_mean
+from tellapart.metrics.inputs import References, check
 
 
 class TokenFeatures(NamedTuple):

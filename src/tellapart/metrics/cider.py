@@ -22,7 +22,8 @@ import numpy as np
 
 from tellapart import __version__
 from tellapart.errors import UsageError
-from tellapart.metrics.inputs import References, check, with_mean
+from tellapart.metrics.corpus_scores import with_mean
+from tellapart.metrics.inputs import References, check
 from tellapart.metrics.metric_info import CLOSE
 from tellapart.metrics.ptb import VERSION, ptb_tokenize, tokenized
 from tellapart.metrics.registry import metric

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tellapart.metrics.inputs import with_mean
+from tellapart.metrics.corpus_scores import with_mean
 
 CLIPSCORE_PREFIX = "A photo depicts "
 CLIPSCORE_WEIGHT = 2.5

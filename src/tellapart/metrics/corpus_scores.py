@@ -126,6 +126,12 @@ def mean_of(
     return Sums(stats, lambda sums: sums[..., 0] / sums[..., 1], bounds, n)
 
 
+def with_mean(value_N: np.ndarray) -> tuple[float, np.ndarray]:
+    """Returns the mean of the values, ignoring NaN, and the values themselves."""
+    known_N = value_N[~np.isnan(value_N)]
+    return (float(known_N.mean()) if len(known_N) else math.nan), value_N
+
+
 def by_unit(stats: np.ndarray, unit_N: np.ndarray) -> np.ndarray:
     """Sums the items' statistics within each unit."""
     units, row_N = np.unique(unit_N, return_inverse=True)

@@ -14,7 +14,7 @@ import numpy as np
 
 from tellapart.errors import UsageError
 from tellapart.metrics.bleu_score import BLEU_SIGNATURE, COUNTS, bleu_of, stats_of_tokens
-from tellapart.metrics.inputs import with_mean
+from tellapart.metrics.corpus_scores import with_mean
 from tellapart.metrics.metric_info import LANGUAGE
 from tellapart.metrics.ptb import VERSION, ptb_tokenize
 from tellapart.metrics.recent import recent

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tellapart.metrics.inputs import with_mean
+from tellapart.metrics.corpus_scores import with_mean
 
 
 class EMScore(NamedTuple):

@@ -1,12 +1,9 @@
-"""What text metrics take and return: captions with their references; the corpus score with each caption's score."""
+"""What text metrics take: captions with their references."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
-
-import numpy as np
 
 from tellapart.errors import UsageError
 
@@ -28,9 +25,3 @@ def check(captions: Sequence[Any], references: Sequence[Sequence[Any]] | None) -
             f"references[{without[0]}]: expected a list with at least one reference; "
             f"{len(without):,} of {len(captions):,} captions have no reference"
         )
-
-
-def with_mean(value_N: np.ndarray) -> tuple[float, np.ndarray]:
-    """Returns the mean of the values, ignoring NaN, and the values themselves."""
-    known_N = value_N[~np.isnan(value_N)]
-    return (float(known_N.mean()) if len(known_N) else math.nan), value_N

@@ -16,8 +16,7 @@ from functools import partial
 import numpy as np
 
 from tellapart.language.english_words import FUNCTION_WORDS
-from tellapart.metrics.corpus_scores import PERCENT
-from tellapart.metrics.inputs import with_mean
+from tellapart.metrics.corpus_scores import PERCENT, with_mean
 from tellapart.metrics.metric_info import LANGUAGE
 from tellapart.metrics.registry import metric
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tellapart.metrics.inputs import with_mean
+from tellapart.metrics.corpus_scores import with_mean
 from tellapart.utils.progress import track
 
 _TOKENS_AT_ONCE = 2048

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tellapart.metrics.corpus_scores import PERCENT
-from tellapart.metrics.inputs import with_mean
+from tellapart.metrics.corpus_scores import PERCENT, with_mean
 from tellapart.metrics.metric_info import CLOSE
 from tellapart.metrics.ptb import VERSION, tokenized
 from tellapart.metrics.registry import metric

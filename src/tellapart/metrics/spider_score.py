@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from tellapart.metrics.cider import CIDER_D_SIGNATURE, cider_d
-from tellapart.metrics.corpus_scores import PERCENT
-from tellapart.metrics.inputs import References, with_mean
+from tellapart.metrics.corpus_scores import PERCENT, with_mean
+from tellapart.metrics.inputs import References
 from tellapart.metrics.metric_info import CLOSE
 from tellapart.metrics.registry import metric
 from tellapart.metrics.spice_score import SPICE_SIGNATURE, find_tool, spice

@@ -18,8 +18,8 @@ import numpy as np
 from tellapart.evaluation.context import EvalContext
 from tellapart.evaluation.facts import check_tagger, claim_extractor
 from tellapart.language.claim_tuples import claims_in
-from tellapart.metrics.corpus_scores import PERCENT
-from tellapart.metrics.inputs import check, with_mean
+from tellapart.metrics.corpus_scores import PERCENT, with_mean
+from tellapart.metrics.inputs import check
 from tellapart.metrics.meteor_score import Lexicon, find_tables
 from tellapart.metrics.meteor_tables import open_tables
 from tellapart.metrics.metric_info import CLOSE
