@@ -26,7 +26,7 @@ from tellapart.evaluation.judges.prompts import read_prompt
 from tellapart.evaluation.metrics.judge_captionqa import CANNOT, captionqa
 from tellapart.evaluation.metrics.judge_facts import checklist_counts, dcscore_verdicts
 from tellapart.evaluation.metrics.judge_ratings import clair, rating
-from tellapart.language.claim_tuples import Synonyms
+from tellapart.language.synonyms import Synonyms
 from tellapart.metrics.corpus_scores import Measurement
 from tellapart.metrics.registry import METRICS
 from tellapart.metrics.slots import CaptionSlot

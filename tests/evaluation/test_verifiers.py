@@ -24,7 +24,7 @@ from tellapart.evaluation.facts.object_inputs import read_synonyms
 from tellapart.evaluation.facts.unmatched_claims import unmatched_claims
 from tellapart.evaluation.facts.verdict import Verdict, rate_statistic, rates
 from tellapart.evaluation.human_judgements.agreement import spearman
-from tellapart.language.claim_tuples import NO_SYNONYMS
+from tellapart.language.synonyms import NO_SYNONYMS
 from tellapart.scenes import Scenes
 from tellapart.scenes.claims import count_claims
 

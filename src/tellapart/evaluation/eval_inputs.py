@@ -12,7 +12,7 @@ from tellapart.evaluation.candidate_inputs import CandidateInputs
 from tellapart.evaluation.judges.captionqa_questions import ChoiceQuestion
 from tellapart.evaluation.judges.judge import Judge
 from tellapart.evaluation.options import EvalSettings
-from tellapart.language.claim_tuples import Synonyms
+from tellapart.language.synonyms import Synonyms
 from tellapart.types import Item
 
 if TYPE_CHECKING:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
 
 from tellapart.language.claims import ObjectMention, extract
+from tellapart.language.synonyms import NO_SYNONYMS, Synonyms
 
 CLAIM_KINDS = ("object", "attribute", "relation")
 Claim = tuple[str, tuple[str, ...]]  # kind and words
@@ -13,26 +13,6 @@ Places = tuple[tuple[int, int], ...]  # start and end of the words, in character
 _ABOVE = {"over": "above", "atop": "above", "on top of": "on", "under": "below", "underneath": "below"}
 _ABOVE |= {"beneath": "below", "beside": "next to", "near": "next to", "close to": "next to", "alongside": "next to"}
 _ABOVE |= {"by": "next to", "upon": "on", "onto": "on", "inside": "in", "into": "in", "inside of": "in"}
-
-
-@dataclass(frozen=True, eq=False)
-class Synonyms:
-    """Synonyms from a file. ``object_of`` maps a word or phrase to its object; ``name`` is the file's name, for
-    signatures.
-    """
-
-    object_of: Mapping[str, str] = field(default_factory=dict)
-    name: str = ""
-
-    def __bool__(self) -> bool:
-        return bool(self.object_of)
-
-    def canonical(self, lemma: str) -> str:
-        """Returns the name of a word's object, or the word itself if it is not in the file."""
-        return self.object_of.get(lemma, lemma)
-
-
-NO_SYNONYMS = Synonyms()
 
 
 def claims_of(text: str, synonyms: Synonyms = NO_SYNONYMS) -> dict[Claim, Places]:

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from tellapart.evaluation.facts.verdict import Verdict
-from tellapart.language.claim_tuples import CLAIM_KINDS, NO_SYNONYMS, Claim, Synonyms, claims_in, claims_of
+from tellapart.language.claim_tuples import CLAIM_KINDS, Claim, claims_in, claims_of
+from tellapart.language.synonyms import NO_SYNONYMS, Synonyms
 
 NOT_NAMED = "not in the references"
 _COLOURS = """

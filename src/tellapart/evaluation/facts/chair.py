@@ -11,7 +11,7 @@ import re
 from collections.abc import Collection, Sequence
 
 from tellapart.evaluation.facts.verdict import Verdict
-from tellapart.language.claim_tuples import Synonyms
+from tellapart.language.synonyms import Synonyms
 
 # The CHAIR authors' rules for COCO (Rohrbach et al. 2018): two-word objects, and modifiers that are not objects
 # themselves (a "baby bird" is not a person).

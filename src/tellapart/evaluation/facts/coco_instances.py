@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePath
 
 from tellapart.errors import UsageError
-from tellapart.language.claim_tuples import Synonyms
+from tellapart.language.synonyms import Synonyms
 from tellapart.types import Item
 from tellapart.utils.strict_json import parse_json
 

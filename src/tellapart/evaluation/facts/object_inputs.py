@@ -7,7 +7,7 @@ from pathlib import Path
 from tellapart.errors import UsageError
 from tellapart.evaluation.digests import short_digest
 from tellapart.evaluation.facts.coco_instances import read_instances
-from tellapart.language.claim_tuples import Synonyms
+from tellapart.language.synonyms import Synonyms
 
 
 def read_object_inputs(synonyms: Path | None, instances: Path | None) -> tuple[Synonyms, dict[str, frozenset[str]]]:

@@ -9,7 +9,8 @@ import numpy as np
 
 from tellapart.evaluation.facts.by_references import claims_of_references
 from tellapart.evaluation.facts.verdict import Verdict
-from tellapart.language.claim_tuples import Synonyms, claim_phrase, claims_of
+from tellapart.language.claim_tuples import claim_phrase, claims_of
+from tellapart.language.synonyms import Synonyms
 
 
 @dataclass(frozen=True)
