@@ -11,7 +11,8 @@ from pydantic import Field, ValidationError
 
 from tellapart.errors import UsageError, first_line
 from tellapart.metrics.results import Results
-from tellapart.report.gallery import Gallery, LenientModel
+from tellapart.report.gallery import Gallery
+from tellapart.report.lenient_model import LenientModel
 from tellapart.report.training_log import TrainingLog, read_log
 from tellapart.utils.strict_json import parse_json
 

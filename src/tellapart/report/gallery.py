@@ -7,19 +7,14 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import Field
 
+from tellapart.report.lenient_model import LenientModel
 from tellapart.report.marked_text import Piece, pieces
 from tellapart.report.number_text import format_number
 from tellapart.report.system_comparison import order
 
 MOST_NATS = 3.0  # the worth at which a bar has its full length, which is the maximum reward for a word
-
-
-class LenientModel(BaseModel):
-    """Base model that ignores unknown keys, so that newer files can be read, and accepts numbers as strings."""
-
-    model_config = ConfigDict(extra="ignore", coerce_numbers_to_str=True)
 
 
 class StoredClaims(LenientModel):
@@ -34,7 +29,7 @@ class StoredClaims(LenientModel):
 
     correct: int
     of: int
-    false: list[tuple[int, int, str]] = []
+    false: list[tuple[int, int, str]] = Field(default_factory=list)
     unverified: bool = False
 
 
@@ -59,8 +54,8 @@ class SetAnswer(LenientModel):
 
     caption: str = ""
     claims: StoredClaims | None = None
-    words: list[tuple[int, int, float, float]] = []
-    scores: dict[str, float | None] = {}
+    words: list[tuple[int, int, float, float]] = Field(default_factory=list)
+    scores: dict[str, float | None] = Field(default_factory=dict)
     picked: str | None = None
 
     def score(self, id: str) -> str:
@@ -99,9 +94,9 @@ class LookalikeSet(LenientModel):
     """A set of look-alikes: the candidates, including the target, and each system's answer."""
 
     target: str
-    candidates: list[str] = []
-    references: list[str] = []
-    systems: dict[str, SetAnswer] = {}
+    candidates: list[str] = Field(default_factory=list)
+    references: list[str] = Field(default_factory=list)
+    systems: dict[str, SetAnswer] = Field(default_factory=dict)
 
     @property
     def ids(self) -> list[str]:
@@ -128,5 +123,5 @@ class LookalikeSet(LenientModel):
 class Gallery(LenientModel):
     """The content of ``gallery.json``. ``pictures`` maps picture ids to files in the run folder."""
 
-    sets: list[LookalikeSet] = []
-    pictures: dict[str, str] = {}
+    sets: list[LookalikeSet] = Field(default_factory=list)
+    pictures: dict[str, str] = Field(default_factory=dict)
