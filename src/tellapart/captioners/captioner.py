@@ -28,9 +28,9 @@ from tellapart.data.pictures import load_rgb
 from tellapart.errors import UsageError
 from tellapart.models.decoding import DEFAULT, Decoding
 from tellapart.models.digests import settings_of, weights_fingerprint
-from tellapart.models.loading_errors import silence_transformers
 from tellapart.models.onednn import LARGE, linear, speed_up
 from tellapart.models.precision import precision_of
+from tellapart.models.quiet_transformers import silence_transformers
 from tellapart.models.saved_options import Levels, SavedOptions
 from tellapart.models.tokens import caption_rows, pad_rows
 from tellapart.models.training_mode import in_mode

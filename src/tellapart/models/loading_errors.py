@@ -1,32 +1,16 @@
-"""Turns the errors of model loaders into one line, and silences transformers while it loads and saves models."""
+"""Turns the errors of model loaders into one line."""
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
-from transformers.utils.logging import disable_progress_bar
-
 from tellapart.errors import TellapartError
+from tellapart.models.quiet_transformers import silence_transformers
 from tellapart.utils.documentation import page_url
-
-
-def silence_transformers() -> None:
-    """Disables transformers' progress bars for loading and saving, and its warning about padding."""
-
-    disable_progress_bar()
-    logging.getLogger("transformers.modeling_utils").addFilter(is_news)
-
-
-def is_news(record: logging.LogRecord) -> bool:
-    """Filters out the warning about unmasked padding, which appears whenever captions in a batch end at different
-    steps.
-    """
-    return "passing in an `attention_mask`" not in record.getMessage()
 
 
 @contextmanager

@@ -12,6 +12,7 @@ import transformers
 from tellapart.errors import TellapartError
 from tellapart.models.hub_names import check_name
 from tellapart.models.names import model_folder
+from tellapart.models.quiet_transformers import is_no_report
 from tellapart.utils.checksums import check_sums
 from tellapart.utils.messages import say
 from tellapart.utils.strict_json import parse_json
@@ -100,8 +101,3 @@ def check_whole(name: str, model: Any, report: Mapping[str, Any], then: str) -> 
         raise TellapartError(f"{name} lacks {len(missing)} weights of a {kind} ({missing[0]}, …){then}")
     if stray := sorted(report["unexpected_keys"]):
         say(f"{name}: ignored {len(stray)} weights that do not belong to a {kind} (first: {stray[0]})")
-
-
-def is_no_report(record: logging.LogRecord) -> bool:
-    """Filters out the table of missing, unknown and mismatched weights."""
-    return "LOAD REPORT" not in record.getMessage()

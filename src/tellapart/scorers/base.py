@@ -16,8 +16,8 @@ from PIL import Image
 from tellapart.errors import TellapartError
 from tellapart.models import collectives, ranks
 from tellapart.models.digests import settings_of, weights_fingerprint
-from tellapart.models.loading_errors import silence_transformers
 from tellapart.models.onednn import speed_up
+from tellapart.models.quiet_transformers import silence_transformers
 from tellapart.models.tokens import pad_rows
 from tellapart.models.training_mode import in_mode
 from tellapart.models.weight_permissions import readable_weights
