@@ -27,7 +27,7 @@ from typer.main import get_command
 import tellapart
 from tellapart import __version__
 from tellapart.cli.app import refuse_repeats
-from tellapart.cli.output import show_run
+from tellapart.cli.run_results import show_run
 from tellapart.cli.whole_app import whole_app
 from tellapart.errors import UsageError
 from tellapart.metrics.registry import METRICS

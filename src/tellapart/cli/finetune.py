@@ -11,7 +11,7 @@ from typer.core import TyperOption
 from tellapart.cli.app import TRAINING, App, Command
 from tellapart.cli.launch import Nproc, in_processes
 from tellapart.cli.options import Device, Json, OptionalCount, Overwrite, RecipePrecision, Settings, precision_settings
-from tellapart.cli.output import show_run
+from tellapart.cli.run_results import show_run
 from tellapart.errors import UsageError
 
 app = App()

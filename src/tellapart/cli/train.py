@@ -10,8 +10,8 @@ import typer
 from tellapart.cli.app import TRAINING, App
 from tellapart.cli.launch import Nproc, in_processes
 from tellapart.cli.options import Device, Json, Overwrite, RecipePrecision, Settings, precision_settings
-from tellapart.cli.output import show_run
 from tellapart.cli.recipe_completion import recipe_names
+from tellapart.cli.run_results import show_run
 
 app = App()
 
