@@ -35,7 +35,7 @@ def tokens(
         picture: Id of the picture. Default: the first picture.
         out: Output file of the figure.
     """
-    from tellapart.evaluation.token_losses import losses_of
+    from tellapart.evaluation.mle_smile_losses import losses_of
 
     check_output(out, ".svg")
     items = {item.id: item for item in open_data(data)}
