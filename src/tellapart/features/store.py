@@ -32,6 +32,7 @@ from tellapart.features.rows import RowStore, TableUse
 from tellapart.features.stored_rows import StoredRows
 from tellapart.types import Encoder, Item
 from tellapart.utils.blocks import blocks_of
+from tellapart.utils.cache_folder import cache_folder
 from tellapart.utils.listed_names import few
 from tellapart.utils.messages import say
 
@@ -48,7 +49,7 @@ class FeatureStore:
     """
 
     def __init__(self, folder: str | Path | None = None, *, limit_gb: float | None = None) -> None:
-        self.folder = Path(folder or os.environ.get("TELLAPART_CACHE") or "~/.cache/tellapart").expanduser()
+        self.folder = Path(folder or cache_folder()).expanduser()
         self.table = RowStore(self.folder, (_limit_gb() if limit_gb is None else limit_gb) * 1e9)
 
     def features(

@@ -28,6 +28,7 @@ import numpy as np
 
 from tellapart.errors import MissingExtra, TellapartError
 from tellapart.metrics.word_hashes import find_hashes, word_hash
+from tellapart.utils.cache_folder import cache_folder
 from tellapart.utils.locks import locked
 from tellapart.utils.progress import Progress
 
@@ -84,8 +85,7 @@ class Tables:
 
 def index_folder() -> Path:
     """Returns the index folder for the installed tables. The folder may not exist yet. Raises `MissingExtra`."""
-    home = Path(os.environ.get("TELLAPART_CACHE") or "~/.cache/tellapart").expanduser()
-    return home / "meteor" / _key(_sources())
+    return cache_folder() / "meteor" / _key(_sources())
 
 
 _NOT_THERE = (OSError, ValueError, TypeError, KeyError)  # the index is absent or damaged
