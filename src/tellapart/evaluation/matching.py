@@ -142,6 +142,7 @@ def with_references(
 
 
 def with_ids(dataset: Dataset | None, ids: Sequence[str]) -> Dataset | None:
+    """Returns the items with these ids, in the order of the data. Returns None if there is no data."""
     if dataset is None:
         return None
     wanted = set(ids)

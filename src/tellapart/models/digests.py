@@ -1,4 +1,4 @@
-"""Computes digests of a model's files, weights and settings, by which the model is recognized."""
+"""Computes digests of a model's files and weights, and lists its settings; the model is recognized by them."""
 
 from __future__ import annotations
 
