@@ -28,7 +28,7 @@ def encode_job(
     overwrite: bool,
 ) -> Iterator[Job]:
     """Runs the job that encodes these pictures, and yields it. Its folder stays locked until the block ends."""
-    from tellapart.jobs.works.features import FORMAT, SUFFIX
+    from tellapart.features.encoded_rows import FORMAT, SUFFIX
     from tellapart.models.digests import files_digest
 
     options.wanted  # noqa: B018 (rejects options that have no effect)

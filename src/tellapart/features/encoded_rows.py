@@ -19,6 +19,9 @@ from tellapart.features.row_makers import encoder_rows
 from tellapart.features.rows import RowStore
 from tellapart.types import Encoder, Item
 
+SUFFIX = ".npz"
+FORMAT = 2  # version of the files that `EncodedRows.save` writes
+
 
 @dataclass(frozen=True)
 class EncodedRows:

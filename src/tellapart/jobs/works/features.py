@@ -15,9 +15,6 @@ from tellapart.scorers import load_scorer
 from tellapart.scorers.base import Scorer
 from tellapart.utils.allowed_code import allow_code
 
-SUFFIX = ".npz"
-FORMAT = 2  # version of the files that `EncodedRows.save` writes
-
 
 @dataclass(frozen=True)
 class Features:
