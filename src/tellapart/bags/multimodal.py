@@ -36,8 +36,7 @@ def multimodal(features_ND: np.ndarray, texts_ND: np.ndarray | Sequence[np.ndarr
 def item_captions(items: Sequence[Item], captions: str) -> list[list[str]]:
     """Returns each picture's captions, from its references or a file. Raises `UsageError` if there are none."""
     if captions != "references":
-        paths = ((item.id, getattr(item.picture, "path", None)) for item in items)
-        known = KnownIds("the data", [item.id for item in items], {id_: str(path) for id_, path in paths if path})
+        known = KnownIds.of_files("the data", items)
         matched = match_captions(read_caption_file(captions), known, captions)
         kept, _ = align_lists(matched.texts, known.ids, True, name=captions)
         if bare := [item.id for item in items if item.id not in kept]:

@@ -68,6 +68,12 @@ class KnownIds:
         """Returns the ids of items and the names of their pictures."""
         return cls(name, [item.id for item in items], {item.id: item.picture.name for item in items})
 
+    @classmethod
+    def of_files(cls, name: str, items: Collection[Item]) -> KnownIds:
+        """Returns the ids of items and the file of each picture that is stored as a file of its own."""
+        paths = ((item.id, getattr(item.picture, "path", None)) for item in items)
+        return cls(name, [item.id for item in items], {id_: str(path) for id_, path in paths if path is not None})
+
 
 @dataclass(frozen=True)
 class MatchedCaptions:

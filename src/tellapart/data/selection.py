@@ -13,7 +13,6 @@ from tellapart.data.caption_matching import KnownIds, match_ids
 from tellapart.data.dataset import select_items
 from tellapart.data.id_lists import read_id_list
 from tellapart.data.options import Options
-from tellapart.data.pictures import FilePicture
 from tellapart.data.skipped import Skipped
 from tellapart.data.text_files import utf8_bytes
 from tellapart.errors import UsageError, nearest
@@ -68,8 +67,7 @@ def choose_ids(items: Sequence[Item], options: Options, missing: Skipped) -> Seq
     if not (written := options.text("ids")):
         return items
     wanted = read_id_list(Path(written).expanduser())
-    paths = {item.id: str(item.picture.path) for item in items if isinstance(item.picture, FilePicture)}
-    found, _ = match_ids(wanted, KnownIds(options.spec, [item.id for item in items], paths), written)
+    found, _ = match_ids(wanted, KnownIds.of_files(options.spec, items), written)
     for id_ in wanted:
         if id_ not in found:
             missing.add(id_, f"listed in {written}, but not in the data")

@@ -16,7 +16,7 @@ from tellapart.data.specification import listed
 from tellapart.errors import UsageError
 from tellapart.evaluation.digests import short_digest
 from tellapart.evaluation.file_sets import HARD, FileSets, read_sets
-from tellapart.evaluation.matching import files_of, note_of
+from tellapart.evaluation.matching import note_of
 from tellapart.types import Item
 
 
@@ -35,7 +35,7 @@ def read_bag_sets(bags: Sequence[Path], dataset: Dataset | None) -> tuple[list[F
     """
     found, notes = [own for path in bags for own in read_sets(path)], list[str]()
     if found and dataset is not None:
-        known = KnownIds("the data", [item.id for item in dataset], files_of(dataset))
+        known = KnownIds.of_files("the data", dataset)
         for place, own in enumerate(found):
             names, how = match_ids(own.ids(), known, own.name)
             found[place] = own.renamed(names)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -69,7 +69,7 @@ def match_files(
         references, notes = replace(references, texts=texts), notes + empty
     known_references = None if references is None else references.texts
     if dataset is not None:
-        known = KnownIds("the data", [item.id for item in dataset], files_of(dataset))
+        known = KnownIds.of_files("the data", dataset)
         if references is not None:
             matched = match_captions(references, known, "references")
             known_references, notes = matched.texts, notes + note_of(matched.how)
@@ -117,12 +117,6 @@ def _unreadable(dataset: Dataset, ids: Sequence[str], captions: Sequence[Mapping
 
 def _without(texts: dict[str, list[str]], ids: set[str]) -> dict[str, list[str]]:
     return {key: own for key, own in texts.items() if key not in ids}
-
-
-def files_of(dataset: Iterable[Item]) -> dict[str, str]:
-    """Returns the file of each picture that is stored as a file."""
-    paths = ((item.id, getattr(item.picture, "path", None)) for item in dataset)
-    return {id_: str(path) for id_, path in paths if path is not None}
 
 
 def with_references(

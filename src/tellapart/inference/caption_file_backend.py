@@ -10,7 +10,6 @@ from tellapart.boost.types import Answer, BackendError, Request
 from tellapart.data import Dataset
 from tellapart.data.caption_files import read_caption_file
 from tellapart.data.caption_matching import KnownIds, match_captions
-from tellapart.data.pictures import FilePicture
 from tellapart.errors import UsageError
 from tellapart.utils.messages import say
 
@@ -31,8 +30,7 @@ class CaptionFileBackend:
             raise UsageError("file: missing path; use file:captions.jsonl")
         if dataset is None:
             raise UsageError(f"file:{path}: workers are not needed to read descriptions from a file; remove --workers")
-        files = {item.id: str(item.picture.path) for item in dataset if isinstance(item.picture, FilePicture)}
-        known = KnownIds(dataset.spec, [item.id for item in dataset], files)
+        known = KnownIds.of_files(dataset.spec, dataset)
         matched = match_captions(read_caption_file(path), known, path)
         if matched.how is not None:
             say(matched.how)

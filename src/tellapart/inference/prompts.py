@@ -148,7 +148,7 @@ def _of_table(dataset: Dataset, table: Path | None, names: Set[str], seen: set[s
         if file:
             files.setdefault(key, file)
     ids = [item.id for item in dataset]
-    known = KnownIds(dataset.spec, ids, {item.id: item.picture.name for item in dataset})
+    known = KnownIds.of(dataset.spec, dataset)
     numbered = 0 < bare == len(rows)
     if numbered and table is None:  # these are the data's own rows, in the same order as the pictures
         return dict(zip(ids, rows.values(), strict=True)) if len(rows) == len(ids) else {}

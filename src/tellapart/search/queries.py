@@ -30,7 +30,7 @@ def read_queries(path: Path, items: Sequence[Item]) -> list[tuple[str, str]]:
         rows += [(where, query, str(picture)) for query in queries]
     if not rows:
         raise UsageError(f"{path} contains no queries; expected lines such as: query,picture")
-    known = KnownIds("the pictures", [item.id for item in items], {item.id: item.picture.name for item in items})
+    known = KnownIds.of("the pictures", items)
     ids, _ = match_ids(dict.fromkeys(picture for _, _, picture in rows), known, str(path))
     if unknown := next(((where, picture) for where, _, picture in rows if picture not in ids), None):
         hint = get_close_matches(unknown[1], [item.id for item in items], n=1)

@@ -13,7 +13,7 @@ from tellapart.data.caption_files import read_caption_file
 from tellapart.data.caption_matching import KnownIds, match_captions
 from tellapart.data.empty_captions import with_text
 from tellapart.errors import UsageError
-from tellapart.evaluation.matching import files_of, name_systems, read_references
+from tellapart.evaluation.matching import name_systems, read_references
 from tellapart.features.store import FeatureStore
 from tellapart.models.devices import best_device
 from tellapart.scorers import load_scorer
@@ -63,7 +63,7 @@ def read_material(
         features_ND = np.asarray(store.features(items, encoder))
     for line in dataset.report():
         say(line)
-    known = KnownIds("the data", [item.id for item in items], files_of(items))
+    known = KnownIds.of_files("the data", items)
     systems = {name: _captions(path, known, name) for name, path in name_systems(captions).items()}
     texts: Mapping[str, Sequence[str]] = {item.id: item.references for item in items}
     if (file := read_references(references)) is not None:
