@@ -9,13 +9,15 @@ import socket
 import stat
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from tellapart.errors import TellapartError, UsageError
-from tellapart.utils.atomic_writes import replace_text
+from tellapart.utils.atomic_writes import replace_file, replace_text
 
 
 def device(path: Path) -> None:
@@ -85,7 +87,7 @@ write_folder(Path({str(tmp_path)!r}) / "run" / "model", write)
     assert subprocess.run([sys.executable, "-c", killed], check=False).returncode == -signal.SIGKILL
     left = sorted(path.name for path in tmp_path.rglob(".*"))
     assert len(left) == 2 and left[0].startswith(".a.json.") and left[1].startswith(".model."), left
-    here = left[0].rsplit(".", 2)[1]
+    here = left[0].rsplit(".", 3)[1]
     stay = {f".b.json.{here}.{os.getppid()}", ".b.json.00000000.4194303", ".b.json.4194303", f".b.json.{here}.old"}
     for name in stay:
         (tmp_path / name).touch()
@@ -93,6 +95,26 @@ write_folder(Path({str(tmp_path)!r}) / "run" / "model", write)
         replace_text(folder / "c.json", "text")
     assert {path.name for path in tmp_path.iterdir()} == {"run", "c.json", *stay}
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["c.json"]
+
+
+def test_threads_that_write_one_file_do_not_share_a_temporary_file(tmp_path: Path) -> None:
+    """Each reads back what it wrote, after the other has written too, and both succeed."""
+    together = threading.Barrier(2, timeout=10)
+
+    def write(text: str) -> str:
+        def fill(new: Path) -> None:
+            together.wait()
+            new.write_text(text)
+            together.wait()
+            seen.append(new.read_text())
+
+        seen: list[str] = []
+        replace_file(tmp_path / "a.json", fill)
+        return seen[0]
+
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(write, ("one", "two"))) == ["one", "two"]
+    assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
 
 
 def test_a_write_that_fails_names_the_file_that_was_asked_for(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import re
 import shutil
 import socket
 import stat
+import threading
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -83,11 +84,11 @@ def sync_folder(folder: Path) -> None:
 def temporary_beside(path: Path) -> Path:
     """Returns a hidden temporary name, of valid length, for a file or folder that will be renamed to ``path``.
 
-    Also removes temporary files that killed processes left in the same folder.
+    Each thread gets its own name, so that two threads can write the same file. Also removes temporary files that killed processes left in the same folder.
     """
     _remove_left(path.parent.absolute())
     begins = os.fsdecode(os.fsencode(path.name)[:200])
-    return path.with_name(f".{begins}.{_here()}.{os.getpid()}")
+    return path.with_name(f".{begins}.{_here()}.{os.getpid()}.{threading.get_native_id() & 0xFFFFFFFF:08x}")
 
 
 @functools.cache
