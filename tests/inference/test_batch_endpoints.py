@@ -189,6 +189,10 @@ def test_what_stops_a_batch_is_one_line(
     assert len(server.requests) < 60
     line = caption(cli, server, folder, "openai", "--drop-guesses").line
     assert "--drop-guesses needs additional requests for each caption and" in line
+    sent = len(server.requests)
+    line = caption(cli, server, folder, "anthropic", "--decoding", "confidence=0.4", "--overwrite").line
+    assert "--decoding confidence requires log-probabilities, which the batch endpoint of anthropic:org/vlm" in line
+    assert len(server.requests) == sent, "nothing was sent"
     line = cli("caption", "anthropic:m", folder / "photos", "-o", folder / "d.jsonl").line
     assert "batch=1' for the batch endpoint, or openai:m@" in line
     line = cli("caption", "openai:m?batch=yes", folder / "photos", "-o", folder / "d.jsonl").line

@@ -38,7 +38,7 @@ class BatchBackend:
 
     def __init__(self, server: BatchServer) -> None:
         self._server, self.name, self.most_choices = server, server.name, server.most_choices
-        self.prices, self.sampling = server.model.prices, server.model.sampling
+        self.prices, self.sampling, self.logprobs = server.model.prices, server.model.sampling, server.logprobs
         self.tally = Tally()
         self._failures: dict[str, str] = {}  # from item id to error message
         self._notes: dict[str, Mapping[str, Note]] = {}  # from request id to the notes of the request's choices

@@ -52,9 +52,12 @@ class BatchState:
 class BatchServer(ABC):
     """A provider's batch endpoint. Retries requests after network failures and temporary errors. A request that creates
     a batch is retried only if the server cannot have processed it.
+
+    logprobs: whether the endpoint can return log-probabilities of its answers.
     """
 
     most_choices = 1
+    logprobs = True
 
     def __init__(self, model: ServerModel, headers: Mapping[str, str]) -> None:
         need_extra("boost", "a batch endpoint", "httpx2")
@@ -182,6 +185,8 @@ class OpenAIBatches(BatchServer):
 
 class AnthropicBatches(BatchServer):
     """Anthropic's batch endpoint. Supports neither seeds nor log-probabilities, and returns one choice per request."""
+
+    logprobs = False
 
     def __init__(self, model: ServerModel) -> None:
         headers = {"x-api-key": model.key, "anthropic-version": ANTHROPIC_VERSION, "content-type": "application/json"}

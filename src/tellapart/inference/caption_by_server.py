@@ -137,6 +137,11 @@ def caption_by_server(
             "--drop-guesses needs additional requests for each caption and cannot be combined with a batch; remove "
             "--drop-guesses or batch=1"
         )
+    if batch is not None and decoding.confidence and not batch.logprobs:
+        raise UsageError(
+            f"--decoding confidence requires log-probabilities, which the batch endpoint of {batch.name} does not "
+            "return; remove confidence, or use another model, such as openai:MODEL?batch=1"
+        )
     if (run.best_of or decoding.kind != "greedy") and "temperature" in getattr(backend, "sampling", ()):
         raise UsageError(f"{backend.name}: the temperature is set by --decoding temperature; remove it from the name")
     prompts = run.prompts or Prompts.read(prompt, dataset)
