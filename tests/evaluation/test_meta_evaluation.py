@@ -133,6 +133,10 @@ def test_thumb_reads_its_references_beside_it(tmp_path: Path) -> None:
     assert found.captions[1].ratings == (1.75,) and len(found.captions[0].references) == 2
     table = measure_agreement(found, ["rouge_l"])
     assert table.metrics["rouge_l"].accuracy == {ALL: 100.0}
+    # Captions of one picture count separately if they have no references.
+    (tmp_path / "mscoco_references.json").write_text(json.dumps({"seg_id": 75, "refs": ["A dog."]}) + "\n")
+    with pytest.raises(UsageError, match=r"2 of 2 judged captions have no reference .* \('COCO_val2014_000000000074"):
+        read_judgements(file)
     # References belong to a line's segment, not to its picture.
     (tmp_path / "mscoco_references.json").write_text(
         "".join(json.dumps({"seg_id": number, "refs": [f"reference {number}"]}) + "\n" for number in (74, 75))

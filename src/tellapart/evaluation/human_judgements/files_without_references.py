@@ -93,7 +93,7 @@ def thumb(path: Path, references: Sequence[Path]) -> Judgements:
         known = {str(line["seg_id"]): tuple(line["refs"]) for line in read_records(beside)}
         texts_of = [known.get(str(record["seg_id"]), ()) for record in records]
         missing = [str(record["image"]) for record, own in zip(records, texts_of, strict=True) if not own]
-        require_texts(path, list(dict.fromkeys(missing)), len(records), "captions")
+        require_texts(path, missing, len(records), "captions")
     else:
         pictures = [str(record["image"]) for record in records]
         texts = references_of(dict.fromkeys(pictures), references, path, (beside.name,), _NO_REFERENCES)

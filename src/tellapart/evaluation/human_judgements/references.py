@@ -39,11 +39,14 @@ def references_of(
 
 
 def require_texts(judged: Path, missing: Sequence[str], count: int, what: str) -> None:
-    """Raises `UsageError` if any of the judged captions or pictures has no text."""
+    """Raises `UsageError` if any of the judged captions or pictures has no text.
+
+    missing: an id for each of the ``count`` captions or pictures that has none; captions of one picture share its id.
+    """
     if missing:
         raise UsageError(
             f"{judged}: {len(missing):,} of {count:,} judged {what} have no reference or no text "
-            f"({preview_ids(missing)}); pass the references of these pictures"
+            f"({preview_ids(dict.fromkeys(missing))}); pass the references of these pictures"
         )
 
 
