@@ -84,7 +84,8 @@ def sync_folder(folder: Path) -> None:
 def temporary_beside(path: Path) -> Path:
     """Returns a hidden temporary name, of valid length, for a file or folder that will be renamed to ``path``.
 
-    Each thread gets its own name, so that two threads can write the same file. Also removes temporary files that killed processes left in the same folder.
+    Each thread gets its own name, so that two threads can write the same file. Also removes temporary files that killed
+    processes left in the same folder.
     """
     _remove_left(path.parent.absolute())
     begins = os.fsdecode(os.fsencode(path.name)[:200])
