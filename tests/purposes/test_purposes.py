@@ -1,5 +1,6 @@
 """`tellapart alt-text` with IPTC's properties, and `tellapart lora`: captions of a folder for an image generator."""
 
+import csv
 import io
 import json
 import re
@@ -900,6 +901,9 @@ def test_several_captions_words_to_include_and_files_of_both_kinds(cli: Cli, fol
             "a CSV file stores one text per picture, but some pictures have",
         ),
         ("lora --trigger x --decoding samples=1", "--decoding samples: expected at least 2"),
+        ("lora --trigger x --decoding paragraphs=keep", "--decoding paragraphs has no effect, because each text is"),
+        ("alt-text -o b.csv --decoding paragraphs=keep", "--decoding paragraphs has no effect, because each text is"),
+        ("alt-text -o b.csv --decoding scorer_weight=0.1,consensus=3", "scorer_weight requires a scorer that chooses"),
         ("lora --trigger x --decoding sample=3", "unknown setting 'sample'; did you mean 'samples'?"),
         ("alt-text -o - --doubtful", "--doubtful requires a local captioner and an output file"),
     ],
@@ -955,6 +959,22 @@ def test_captions_that_are_there_need_no_model(cli: Cli, folder: Path, tmp_path:
     line = cli("lora", tmp_path / "bare", "--trigger", "ohwx").line
     assert "the pictures have no captions; pass --captions FILE, or" in line
     assert "--prompt requires --model" in cli(*lora, "--prompt", "x").line
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".csv"])
+def test_a_caption_of_several_paragraphs_is_one_text(cli: Cli, folder: Path, tmp_path: Path, suffix: str) -> None:
+    """A line break would make two texts of it, and the next run could not read the alt texts or took them for empty."""
+    source, alt = tmp_path / "captions.jsonl", tmp_path / f"alt{suffix}"
+    rows = [{"id": f"{n:02}.jpg", "caption": f"A dog on a lawn\n\n\tnumber {n}"} for n in range(12)]
+    source.write_text("".join(map("{}\n".format, map(json.dumps, rows))))
+    for _ in range(2):
+        done = cli("alt-text", folder, "--captions", source, "-o", alt, "--language", "en")
+        assert done.status == 0 and "edited by hand" not in done.err, done.err
+        written = records(alt) if suffix == ".jsonl" else list(csv.DictReader(io.StringIO(alt.read_text())))
+        assert [row["caption"] for row in written] == [f"A dog on a lawn number {n}" for n in range(12)]
+    out = tmp_path / "lora.jsonl"
+    assert cli("lora", folder, "--captions", source, "--trigger", "ohwx", "--common", 1, "-o", out).status == 0
+    assert [row["caption"] for row in records(out)] == [f"ohwx, a dog on a lawn number {n}" for n in range(12)]
 
 
 def test_undo_says_that_sidecars_stay_and_what_updates_them(cli: Cli, folder: Path, tmp_path: Path) -> None:

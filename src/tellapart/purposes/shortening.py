@@ -11,7 +11,11 @@ from tellapart.language.stock_phrases import without_opening
 
 
 def without_openings(text: str) -> tuple[str, str]:
-    """Removes openings such as "The image shows" from all sentences. Returns the text and the first removed opening."""
+    """Joins the lines of a text, and removes openings such as "The image shows" from all sentences.
+
+    Returns the text and the first removed opening.
+    """
+    text = " ".join(filter(None, map(str.strip, text.splitlines())))  # a line break would separate two texts
     removed, kept = "", ""
     for sentence in (part for whole in sentences(text) for part in re.split(r"(?<=[。！？])", whole) if part):
         part, opening = without_opening(sentence)

@@ -115,11 +115,21 @@ def author_of(captions: Path) -> Author:
 
 _WHOLE: tuple[Callable[[str], Any], str] = (int, "an integer")
 OPTIONS = dict.fromkeys(("beams", "max_tokens", "samples", "consensus"), _WHOLE)
+_WITHOUT_EFFECT = {
+    "paragraphs": "has no effect, because each text is a single line; remove paragraphs",
+    "scorer_weight": (
+        "requires a scorer that chooses among captions, which this command does not use; remove scorer_weight, or run "
+        "tellapart caption with --consensus and --scorer first and pass --captions FILE instead of --model"
+    ),
+}  # settings of ``caption`` that texts made from captions cannot use
 
 
 def caption_options(options: SourceOptions) -> CaptionOptions:
     """Translates ``--prompt`` and ``--decoding`` into the options of ``caption``. Raises `UsageError`."""
     values = key_values("--decoding", options.decoding, OPTIONS | DECODING)
+    for name, why in _WITHOUT_EFFECT.items():
+        if name in values:
+            raise UsageError(f"--decoding {name} {why}")
     for name, least in (("beams", 1), ("max_tokens", 1), ("samples", 2), ("consensus", 3)):
         if values.get(name, least) < least:
             raise UsageError(f"--decoding {name}: expected at least {least}, got {values[name]}")
