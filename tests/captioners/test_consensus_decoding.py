@@ -20,10 +20,10 @@ from test_table import CAPTIONERS
 from tellapart.captioners import generate_captions, load_captioner
 from tellapart.captioners.consensus import consensus, mean_similarity
 from tellapart.inference.best_of import BestOf, chosen_captions
+from tellapart.language.word_shares import word_shares
 from tellapart.language.words import content_words
 from tellapart.models.decoding import Decoding
 from tellapart.recipe.reading import check_recipe
-from tellapart.rewards.consensus import word_shares
 from tellapart.scorers import Scorer, load_scorer
 from tellapart.types import Item
 from tellapart.utils.rng import ItemSeeds

@@ -71,7 +71,7 @@ class Told:
     def __init__(self, pool: list[str]) -> None:
         self.pool = pool
 
-    def samples(self, batch: Batch) -> list[str]:
+    def __call__(self, batch: Batch) -> list[str]:
         return self.pool
 
 
@@ -168,8 +168,8 @@ def test_the_samples_behind_the_consensus_are_the_start_models(tiny_captioner: P
     cfg = ClaimReward.Config(kind="claims", decoding={"kind": "sample", "samples": 3, "max_tokens": 6})  # type: ignore[arg-type]
     parts: Any = type("Parts", (), {"start": staticmethod(lambda: captioner), "vision_learns": False})()
     reward = cfg.build(parts)
-    assert isinstance(reward, ClaimReward) and reward.consensus is not None
-    pool = reward.consensus.samples(batch)
+    assert isinstance(reward, ClaimReward) and reward.samples is not None
+    pool = reward.samples(batch)
     assert len(pool) == 6
     rollout, _ = batch_of(items, [[pool[0]], [pool[3]]])
     assert [wrong for wrong, _ in reward.counts(rollout, batch)] == [0, 0]  # a sample's claims are among the samples'

@@ -17,6 +17,7 @@ from tellapart.language.words import content_words
 from tellapart.models.decoding import Decoding
 from tellapart.rewards.consensus import Consensus
 from tellapart.rewards.speaker import Speaker
+from tellapart.rewards.start_samples import StartSamples
 from tellapart.types import Batch, Item
 
 DRAWN = Decoding(kind="sample", samples=5, temperature=0.8, max_tokens=8)
@@ -48,7 +49,7 @@ def words_of(text: str) -> set[str]:
 
 def test_a_captions_words_are_counted_in_the_samples_of_its_own_picture(blip: Any, photos: list[Any]) -> None:
     batch = batch_of(blip, photos)
-    reward = Consensus(Speaker(blip), DRAWN)
+    reward = Consensus(StartSamples(Speaker(blip), DRAWN))
     pool = reward.samples(batch)
     assert len(pool) == 15 and len(set(pool)) > 5
     told = blip.generate(batch.visual, Decoding(kind="sample", samples=2, max_tokens=8))
@@ -64,18 +65,18 @@ def test_a_captions_words_are_counted_in_the_samples_of_its_own_picture(blip: An
 
 def test_samples_are_a_pictures_own_and_are_not_those_of_the_rollout(blip: Any, photos: list[Any]) -> None:
     """Whatever stands beside a picture; anew at each step; not by the numbers by which captions are sampled."""
-    batch, reward = batch_of(blip, photos), Consensus(Speaker(blip), DRAWN)
-    pool = reward.samples(batch)
+    batch, samples = batch_of(blip, photos), StartSamples(Speaker(blip), DRAWN)
+    pool = samples(batch)
     alone = Batch(batch.items[1:2], batch.rows_B[1:2], batch.visual[1:2])
-    assert reward.samples(alone) == pool[5:10]
-    assert reward.samples(batch_of(blip, photos, step=1)) != pool
+    assert samples(alone) == pool[5:10]
+    assert samples(batch_of(blip, photos, step=1)) != pool
     assert blip.generate(batch.visual, DRAWN, batch.seeds).texts != pool
 
 
 def test_pixels_are_encoded_by_the_start(blip: Any, photos: list[Any]) -> None:
     batch = batch_of(blip, photos)
     seen = Batch(batch.items, batch.rows_B, blip.pixels(photos))
-    assert Consensus(Speaker(blip, pixels=True), DRAWN).samples(seen) == Consensus(Speaker(blip), DRAWN).samples(batch)
+    assert StartSamples(Speaker(blip, pixels=True), DRAWN)(seen) == StartSamples(Speaker(blip), DRAWN)(batch)
 
 
 def test_pictures_that_keep_their_shapes(tmp_path: Path, photos: list[Any]) -> None:
@@ -84,7 +85,7 @@ def test_pictures_that_keep_their_shapes(tmp_path: Path, photos: list[Any]) -> N
     qwen.model.eval()
     batch = batch_of(qwen, [photos[0], photos[1].rotate(90, expand=True)])
     told = qwen.generate(batch.visual, Decoding(kind="sample", samples=3, max_tokens=8), batch.seeds)
-    reward_BS = Consensus(Speaker(qwen), DRAWN)(told, batch)
+    reward_BS = Consensus(StartSamples(Speaker(qwen), DRAWN))(told, batch)
     assert reward_BS.shape == (2, 3) and bool(((reward_BS >= 0) & (reward_BS <= 1)).all())
 
 

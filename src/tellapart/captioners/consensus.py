@@ -12,9 +12,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from tellapart.language.sentences import sentences
+from tellapart.language.word_shares import word_shares
 from tellapart.metrics.cider import count_ngrams, length_penalty
 from tellapart.metrics.ptb import ptb_tokenize
-from tellapart.rewards.consensus import word_shares
 
 
 def consensus(samples: Sequence[str], bonus_S: np.ndarray | None = None) -> str:

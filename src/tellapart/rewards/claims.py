@@ -19,9 +19,9 @@ from tellapart.language.claim_tuples import claims_of
 from tellapart.language.distinct_claims import confidences
 from tellapart.models.decoding import Decoding
 from tellapart.rewards.base import Reward, RewardOptions, reward
-from tellapart.rewards.consensus import Consensus, check_sampling
 from tellapart.rewards.run_parts import RunParts
 from tellapart.rewards.speaker import Speaker
+from tellapart.rewards.start_samples import StartSamples, check_sampling
 from tellapart.scenes.claims import count_claims
 from tellapart.types import Batch, Rollout
 from tellapart.utils.blocks import blocks_of
@@ -50,7 +50,7 @@ def claim_reward(
 class ClaimReward:
     """Computes `claim_reward` for each caption, B×S, in [0, 1].
 
-    consensus: samples captions for each picture from the initial model in every step. None: the scene's ground truth
+    samples: samples captions for each picture from the initial model in every step. None: the scene's ground truth
         decides which claims are wrong.
     cfg.least_share: a claim is wrong if less than this fraction of the consensus samples make the claim.
     """
@@ -94,10 +94,10 @@ class ClaimReward:
         def build(self, parts: RunParts) -> Reward:
             if self.verifier == "truth":
                 return ClaimReward(self)
-            return ClaimReward(self, Consensus(Speaker(parts.start(), pixels=parts.vision_learns), self.decoding))
+            return ClaimReward(self, StartSamples(Speaker(parts.start(), pixels=parts.vision_learns), self.decoding))
 
-    def __init__(self, cfg: ClaimReward.Config, consensus: Consensus | None = None) -> None:
-        self.cfg, self.consensus = cfg, consensus
+    def __init__(self, cfg: ClaimReward.Config, samples: StartSamples | None = None) -> None:
+        self.cfg, self.samples = cfg, samples
 
     def __call__(self, rollout: Rollout, batch: Batch) -> torch.Tensor:
         counts = self.counts(rollout, batch)
@@ -113,13 +113,13 @@ class ClaimReward:
     def counts(self, rollout: Rollout, batch: Batch) -> list[tuple[int, int]]:
         """Returns (number of wrong claims, number of claims) for each caption."""
         S = rollout.samples
-        if self.consensus is None:
+        if self.samples is None:
             scenes = [item.truth for item in batch.items for _ in range(S)]
             counts = [count_claims(text, scene) for text, scene in zip(rollout.texts, scenes, strict=True)]
             return [(count.claims - count.correct, count.claims) for count in counts]
-        both = (rollout.texts, self.consensus.samples(batch))
+        both = (rollout.texts, self.samples(batch))
         claims, pooled = ([claims_of(text) for text in texts] for texts in both)
-        shares = [*map(confidences, blocks_of(pooled, self.consensus.decoding.samples))]
+        shares = [*map(confidences, blocks_of(pooled, self.samples.decoding.samples))]
         return [
             (sum(shares[row // S].get(claim, 0.0) < self.cfg.least_share for claim in stated), len(stated))
             for row, stated in enumerate(claims)
