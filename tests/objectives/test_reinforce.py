@@ -183,10 +183,22 @@ def test_a_reward_within_a_length_is_nothing_for_longer_captions() -> None:
             compute_reward(wrong, told, batch(2))
 
 
-def test_a_recipe_masks_a_reward_by_length_and_needs_references_for_it() -> None:
-    table = {"kind": "reinforce", "rewards": [{"kind": "consensus", "within": 1.5}]}
-    options = Reinforce.Config.model_validate(table)
-    assert options.rewards[0].needs() == ("start", "references")
+REWARD_KINDS = ("self_retrieval", "consensus", "claims", "calibration", "exact_truth", "likelihood", "cider", "bleu")
+
+
+@pytest.mark.parametrize("kind", REWARD_KINDS)
+def test_masking_by_length_does_not_change_what_selects_the_checkpoint(kind: str) -> None:
+    """A masked reward compares captions with references only if the reward does so without the mask."""
+    plain, masked = (
+        Reinforce.Config.model_validate({"kind": "reinforce", "rewards": [{"kind": kind, **within}]})
+        for within in ({}, {"within": 1.5})
+    )
+    assert masked.rewards[0].needs() == plain.rewards[0].needs()
+    assert masked.measure == plain.measure == ("cider" if kind in ("calibration", "cider", "bleu") else "recall")
+
+
+def test_a_reward_per_token_cannot_be_masked_by_length() -> None:
+    table = {"kind": "reinforce"}
     with pytest.raises(ValueError, match="'within' requires a reward per caption, but this"):
         Reinforce.Config.model_validate({**table, "rewards": [{"kind": "pmi", "per": "word", "within": 2.0}]})
 

@@ -284,6 +284,17 @@ def test_a_reward_that_needs_references_is_refused_on_pictures_without(
             UsageError, match=rf"3 of 3 pictures have no reference \(first: .*\); reward '{kind}' compares"
         ):
             check_setup(TrainingSetup(check_recipe(table, "test"), upstream))
+    caption_rewards: list[dict[str, Any]] = [
+        {"kind": "self_retrieval", "score": "accuracy"},
+        {"kind": "paid_words", "per": "caption"},
+        {"kind": "consensus"},
+    ]
+    for reward in caption_rewards:
+        table = tiny_recipe | {"objective": {"kind": "reinforce", "rewards": [reward | {"within": 1.5}]}}
+        with pytest.raises(UsageError, match=rf"3 of 3 pictures have .*; 'within' of reward '{reward['kind']}' counts"):
+            check_setup(TrainingSetup(check_recipe(table, "test"), upstream))
+        table = tiny_recipe | {"objective": {"kind": "reinforce", "rewards": [reward]}}
+        check_setup(TrainingSetup(check_recipe(table, "test"), upstream))
 
 
 def test_validation_that_compares_with_references_is_refused_without_and_other_validation_goes_without_a_loss(

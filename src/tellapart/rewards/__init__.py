@@ -1,8 +1,9 @@
 """Rewards: one float per caption or per token. NaN means that the reward abstains.
 
 A reward's module contains its recipe options, the reward itself, and its entry in `REWARDS`; `text_metrics` defines
-three rewards. `base` defines the interface, and `run_parts` what a reward can be built from. `speaker`, `start_samples`,
-`evidence` and `several_scorers` are parts of rewards. `tellapart.language` extracts words from captions.
+three rewards. `base` defines the interface, and `run_parts` what a reward can be built from. `speaker`,
+`start_samples`, `evidence` and `several_scorers` are parts of rewards. `tellapart.language` extracts words from
+captions.
 """
 
 from __future__ import annotations

@@ -62,9 +62,12 @@ class RewardOptions(Strict):
         """Raises `UsageError` if the reward cannot be built. Called before any model is loaded."""
 
     def needs(self) -> tuple[str, ...]:
-        """Returns the reward's requirements, a subset of ``references``, ``scorer``, ``start`` and ``truth``."""
-        needs = REWARDS.find(self.kind).needs
-        return needs if self.within is None or "references" in needs else (*needs, "references")
+        """Returns what the reward is computed from, a subset of ``references``, ``scorer``, ``start`` and ``truth``.
+
+        ``references`` means that the reward compares captions with references. ``within``, which only counts the
+        references' words, does not add it.
+        """
+        return REWARDS.find(self.kind).needs
 
     def scorer_names(self) -> tuple[str, ...]:
         """Returns the names of the scorers to use instead of the recipe's [scorer]."""

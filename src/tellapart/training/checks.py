@@ -31,6 +31,9 @@ def check_setup(setup: TrainingSetup) -> None:
         if "references" in reward.needs():
             why = f"reward '{reward.kind}' compares captions with references"
             check_references(setup.train_data, recipe.data.train, why)
+        elif reward.within is not None:
+            why = f"'within' of reward '{reward.kind}' counts the references' words"
+            check_references(setup.train_data, recipe.data.train, why)
         if "truth" in reward.needs() and (unknown := [item.id for item in setup.train_data if item.truth is None]):
             raise UsageError(
                 f"{recipe.data.train}: there is no ground truth for {unknown[0]}, but reward '{reward.kind}' (an "

@@ -30,11 +30,16 @@ def check_trackers(names: Sequence[str]) -> None:
 
 @contextlib.contextmanager
 def open_trackers(names: Sequence[str], project: str, folder: Path) -> Iterator[Track]:
-    """Opens accelerate's trackers by name (``tensorboard``, ``wandb``, …). They write to the run's folder."""
+    """Opens accelerate's trackers by name (``tensorboard``, ``wandb``, …). They write to the run's folder.
+
+    Ends them after an error or Ctrl-C, too, so that they write everything that was logged.
+    """
     if not names:
         yield lambda logs, step: None
         return
     accelerator = accelerate.Accelerator(log_with=list(names), project_dir=str(folder))
     accelerator.init_trackers(project)
-    yield lambda logs, step: accelerator.log(logs, step=step)
-    accelerator.end_training()
+    try:
+        yield lambda logs, step: accelerator.log(logs, step=step)
+    finally:
+        accelerator.end_training()
