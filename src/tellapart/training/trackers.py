@@ -32,7 +32,7 @@ def check_trackers(names: Sequence[str]) -> None:
 def open_trackers(names: Sequence[str], project: str, folder: Path) -> Iterator[Track]:
     """Opens accelerate's trackers by name (``tensorboard``, ``wandb``, …). They write to the run's folder.
 
-    Ends them after an error or Ctrl-C, too, so that they write everything that was logged.
+    Ends them after an error or Ctrl-C, too.
     """
     if not names:
         yield lambda logs, step: None
