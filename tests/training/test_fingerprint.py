@@ -201,6 +201,22 @@ def test_what_a_recipe_says_has_a_fingerprint_that_later_versions_keep(tmp_path:
     assert content_of(kinds[0]).fingerprint != content_of(kinds[1]).fingerprint, "all other keys being equal"
 
 
+@pytest.mark.parametrize(("kind", "select"), [("consensus", None), ("self_retrieval", None), ("cider", "cider")])
+def test_a_mask_by_length_adds_only_itself_to_what_a_recipe_says(
+    tiny_recipe: dict[str, Any], kind: str, select: str | None
+) -> None:
+    """Neither does it change the metric that selects the checkpoint; CIDEr-D, derived from the rewards, is written."""
+    tiny_recipe["validation"].pop("select", None)
+    plain, masked = (
+        canonical(check_recipe(tiny_recipe | {"objective": {"kind": "reinforce", "rewards": [reward]}}, "test"))
+        for reward in ({"kind": kind}, {"kind": kind, "within": 1.5})
+    )
+    assert plain["validation"].get("select") == select
+    assert masked.get("objective", {}).pop("rewards")[0]["within"] == 1.5
+    plain["objective"].pop("rewards", None)
+    assert masked == plain
+
+
 def test_names_that_are_no_local_model_stand_for_themselves() -> None:
     """Nor is the current folder hashed where a name is empty."""
     of_name = Identities().model
