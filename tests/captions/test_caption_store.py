@@ -513,3 +513,26 @@ def test_a_change_to_more_folders_than_files_may_be_open_is_undone(tmp_path: Pat
     done = undo(256, 1024)
     assert done.returncode == 0 and "restored 300 captions" in done.stderr, done.stderr
     assert not list(tmp_path.rglob("*.txt")) and not store.last(1)
+
+
+def test_an_undo_that_restores_nothing_is_recorded_only_for_the_last_change(folder: Path) -> None:
+    """Otherwise a change counted as undone although its text can still come back."""
+    store = CaptionStore.open(folder)
+    first = store.write({"0.jpg": Edit("a")}, "edit").change
+    store.write({"0.jpg": Edit("b")}, "edit")
+    assert first is not None
+    assert store.undo([first]).stayed == ("0.jpg",) and len(store.last(9)) == 2
+    store.undo(store.last(1))
+    store.undo(store.last(1))
+    changes = len(store.changes())
+    for _ in range(2):
+        store.undo(store.since("2026-01-01T00:00:00"))
+    assert not store.last(9) and len(store.changes()) - changes < 2
+
+
+def test_an_edit_does_not_log_the_candidates_that_a_list_stores(folder: Path, tmp_path: Path) -> None:
+    captions = tmp_path / "c.jsonl"
+    scored = [{"caption": text, "score": 1.0} for text in ("x", "y")]
+    captions.write_text(json.dumps({"id": "1.jpg", "caption": "x", "score": 1.0, "candidates": scored}) + "\n")
+    CaptionStore.open(folder, captions).write({"1.jpg": Edit("z")}, "edit")
+    assert "candidates" not in (tmp_path / LOG_NAME).read_text()

@@ -34,11 +34,13 @@ from tellapart.captions.texts_beside import TextFiles
 from tellapart.captions.written import Written
 from tellapart.data import open_data, xmp, xmp_files
 from tellapart.data.pictures import BytesPicture, FilePicture
+from tellapart.errors import UsageError
 from tellapart.features.store import FeatureStore
 from tellapart.inference.caption import caption_pictures
 from tellapart.inference.engine import CaptionEngine
 from tellapart.language.word_removal import without_words
 from tellapart.models.decoding import Decoding
+from tellapart.purposes.output_checks import refuse_other_language
 from tellapart.scenes import Scenes
 
 
@@ -330,11 +332,11 @@ def test_workers_do_not_replace_what_a_person_edited(cli: Cli, folder: Path, tmp
         "".join(json.dumps(row | ({"caption": "mine"} if n == 3 else {})) + "\n" for n, row in enumerate(rows))
     )
     assert (
-        "1 captions were written, edited or accepted by hand; choose another file, or pass --replace-edited"
+        "1 captions were written or edited by hand; choose another file, or pass --replace-edited"
         in cli("caption", *typed, "--beams", 1).err
     )
     assert (
-        "1 captions were written, edited or accepted by hand; choose another file, or pass --replace-edited"
+        "1 captions were written or edited by hand; choose another file, or pass --replace-edited"
         in cli("job", "merge", f"{out}.job").line
     )
     assert records(out)[3]["caption"] == "mine"
@@ -425,6 +427,140 @@ def test_marks_on_the_page_count_beside_a_column_and_other_columns_stay(cli: Cli
     captions.write_text('{"id": "0.jpg", "caption": "a wolf"}\n{"id": "1.jpg", "caption": "a wolf"}\n')
     assert cli(*typed).status == 0
     assert [line.split(",")[1] for line in out.read_text().splitlines()[1:]] == ["a dog", "a red dog"]
+
+
+def test_a_table_with_a_column_for_marks_loses_them_on_the_page(folder: Path, tmp_path: Path) -> None:
+    """The cell kept its True, so that the caption was accepted again as soon as it was read."""
+    out = tmp_path / "alt.csv"
+    out.write_text("id,caption,accepted,score\n0.jpg,a dog,TRUE,1.5\n1.jpg,a,TRUE,2\n1.jpg,b,TRUE,3\n")
+    store = CaptionStore.open(folder, out)
+    assert store.caption("0.jpg").accepted and store.caption("1.jpg").accepted
+    store.write({id_: Edit(state={"accepted": False}) for id_ in ("0.jpg", "1.jpg")}, "edit")
+    assert out.read_text().splitlines()[1:] == ["0.jpg,a dog,,1.5", "1.jpg,a,,2", "1.jpg,b,,3"]
+    store = CaptionStore.open(folder, out)
+    assert not store.caption("0.jpg").accepted and not store.caption("1.jpg").accepted
+    store.undo(store.last(1))
+    assert store.caption("0.jpg").accepted and store.caption("1.jpg").accepted
+
+
+@pytest.mark.parametrize("word", ["yes", "x", "1", "ja"])
+def test_an_unknown_mark_in_a_table_is_refused_and_stays(cli: Cli, folder: Path, tmp_path: Path, word: str) -> None:
+    """It was ignored, and erased at the next edit."""
+    out = tmp_path / "c.csv"
+    caption(cli, "scenes", folder, "-o", out)
+    lines = out.read_text().splitlines()
+    out.write_text("".join(f"{line},{end}\n" for line, end in zip(lines, ["accepted", word, *[""] * 7], strict=True)))
+    before = out.read_text()
+    with pytest.raises(UsageError, match=f"c.csv, line 2: accepted is '{word}', expected TRUE or FALSE; fix the cell"):
+        CaptionStore.open(folder, out).captions()
+    done = cli("caption", "scenes", folder, "-o", out, "--beams", 1, "--overwrite")
+    assert done.status == 2 and f"line 2: accepted is '{word}', expected TRUE or FALSE" in done.err
+    assert out.read_text() == before
+
+
+def test_overwrite_leaves_captions_that_were_accepted_in_a_table(cli: Cli, folder: Path, tmp_path: Path) -> None:
+    """The header keeps its columns, without which the table could not be read. An undo restores the marks."""
+    out = tmp_path / "c.csv"
+    caption(cli, "scenes", folder, "-o", out)
+    other = {f"{n}.jpg": Edit(f"other {n}") for n in range(2)}
+    CaptionStore.open(folder, out).write(other, "caption", Author("other"))
+    lines = out.read_text().splitlines()
+    marks = ["accepted", "TRUE", *[""] * 7]
+    out.write_text("".join(f"{line},{mark}\n" for line, mark in zip(lines, marks, strict=True)))
+    done = caption(cli, "scenes", folder, "-o", out, "--overwrite")
+    assert "7 captions written, 1 already done" in done.err
+    rows = out.read_text().splitlines()
+    assert rows[:2] == ["id,caption,accepted", "0.jpg,other 0,TRUE"] and "1.jpg,other 1," not in rows
+    assert [row.count(",") for row in rows] == [2] * 9
+    stored = CaptionStore.open(folder, out).captions()
+    assert [one.accepted for one in stored.values()] == [True, *[False] * 7]
+    assert stored["0.jpg"].author == Author("other"), "still the text of a model"
+    caption(cli, "scenes", folder, "-o", out, "--overwrite", "--replace-edited")
+    assert not CaptionStore.open(folder, out).caption("0.jpg").accepted
+    assert cli("captions", "undo", folder, "--captions", out).status == 0
+    now = CaptionStore.open(folder, out).caption("0.jpg")
+    assert now.text == "other 0" and now.accepted
+
+
+def test_a_mark_that_is_only_in_a_line_is_restored_and_its_text_stays_a_models(
+    cli: Cli, folder: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "c.jsonl"
+    caption(cli, "scenes", folder, "-o", out)
+    CaptionStore.open(folder, out).write({"0.jpg": Edit("other")}, "caption", Author("other"))
+    rows = records(out)
+    out.write_text(
+        "".join(json.dumps(row | ({"accepted": True} if not n else {})) + "\n" for n, row in enumerate(rows))
+    )
+    assert "1 already done" in caption(cli, "scenes", folder, "-o", out, "--overwrite").err
+    assert CaptionStore.open(folder, out).caption("0.jpg").author == Author("other")
+    caption(cli, "scenes", folder, "-o", out, "--overwrite", "--replace-edited")
+    assert CaptionStore.open(folder, out).caption("0.jpg").text != "other"
+    assert cli("captions", "undo", folder, "--captions", out).status == 0
+    now = CaptionStore.open(folder, out).caption("0.jpg")
+    assert now.text == "other" and now.accepted
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "csv"])
+def test_workers_leave_no_mark_on_another_text(cli: Cli, folder: Path, tmp_path: Path, suffix: str) -> None:
+    """Merging gave the mark of the previous text to the new one, and undo could not restore it."""
+    out = tmp_path / f"a.{suffix}"
+    typed = ("scenes", folder, "-o", out, "--workers", 1)
+    caption(cli, *typed)
+    store = CaptionStore.open(folder, out)
+    first = store.caption("0.jpg").text
+    store.write({"0.jpg": Edit("other")}, "caption", Author("other"))
+    store.write({f"{n}.jpg": Edit(state={"accepted": True}) for n in (0, 1)}, "edit")
+    assert cli("job", "merge", f"{out}.job").status == 0
+    stored = CaptionStore.open(folder, out).captions()
+    assert stored["0.jpg"].text == first and not stored["0.jpg"].accepted
+    assert stored["1.jpg"].accepted, "the same text"
+    assert cli("captions", "undo", folder, "--captions", out).status == 0
+    now = CaptionStore.open(folder, out).caption("0.jpg")
+    assert now.text == "other" and now.accepted
+
+    caption(cli, *typed, "--overwrite", "--replace-edited")
+    stored = CaptionStore.open(folder, out).captions()
+    assert stored["0.jpg"].text == first and not any(one.accepted for one in stored.values())
+    store = CaptionStore.open(folder, out)
+    store.undo(store.last(2))
+    now = store.caption("0.jpg")
+    assert now.text == "other" and now.accepted and store.caption("1.jpg").accepted
+
+
+def test_workers_write_no_caption_for_a_decorative_picture(cli: Cli, folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "a.csv"
+    typed = ("scenes", folder, "-o", out, "--workers", 1)
+    CaptionStore.open(folder, out).write({"2.jpg": Edit(state={"decorative": True})}, "edit")
+    assert not out.exists()
+    assert "1 pictures that are marked as decorative get no caption" in caption(cli, *typed).err
+    assert "2.jpg" not in out.read_text() and CaptionStore.open(folder, out).caption("2.jpg").decorative
+    lines = out.read_text().splitlines()
+    out.write_text("\n".join([*lines[:-1], "7.jpg,mine"]) + "\n")
+    caption(cli, *typed, "--replace-edited")
+    now = CaptionStore.open(folder, out).caption("2.jpg")
+    assert now.text and not now.decorative
+
+
+def test_a_mark_that_was_set_since_the_log_was_read_does_not_pass_to_another_text(folder: Path, tmp_path: Path) -> None:
+    """The state of the new text was computed before the log was locked and read again."""
+    out = tmp_path / "c.jsonl"
+    store = CaptionStore.open(folder, out)
+    store.write({"0.jpg": Edit("a dog")}, "caption", Author("m"))
+    known = Provenance.open(out)
+    store.write({"0.jpg": Edit(state={"accepted": True})}, "edit")
+    known.record({"0.jpg": text_fields("a wolf")}, new_change("caption", UNKNOWN), {"0.jpg": "a dog"})
+    row = Provenance.open(out).rows["0.jpg"]
+    assert row.state == {} and row.state_of("a dog") == {"accepted": True}
+
+
+def test_a_language_tag_counts_as_usually_written(tmp_path: Path) -> None:
+    """Earlier versions stored it as typed."""
+    out = tmp_path / "alt.jsonl"
+    out.write_text('{"id": "0.jpg", "caption": "a dog", "language": "pt-br"}\n')
+    refuse_other_language(out, "pt-BR")
+    with pytest.raises(UsageError, match="are marked as 'pt-BR'"):
+        refuse_other_language(out, "pt")
 
 
 def test_a_picture_without_a_text_stays_so(cli: Cli, folder: Path, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tellapart.captions.log_row import MARKS
+from tellapart.captions.log_row import MARKS, mark_of
 from tellapart.captions.written import Written
 from tellapart.data.pictures import FilePicture
 from tellapart.errors import UsageError
@@ -32,10 +32,15 @@ def csv_header(scored: bool) -> str:
     return "id,caption,score\n" if scored else "id,caption\n"
 
 
-def csv_line(written: Written) -> str:
-    """Returns a picture's line for a ``.csv`` file."""
+def csv_line(written: Written, columns: Sequence[str] = ()) -> str:
+    """Returns a picture's line for a ``.csv`` file.
+
+    columns: the file's columns: the id, the caption and others, of which only ``score`` is filled in. Default: the
+        columns of `csv_header`.
+    """
     score = [f"{written.candidates[0][1]:.6g}"] if written.candidates else []
-    return _csv_line([_one_line(written.item.id), written.caption, *score])
+    rest = ["".join(score) if name == "score" else "" for name in columns[2:]] if columns else score
+    return csv_row([_one_line(written.item.id), written.caption, *rest])
 
 
 def name_in(item: Item, folder: Path) -> str:
@@ -92,32 +97,37 @@ class CaptionLine(NamedTuple):
 
     text: its captions, one per line.
     line: the raw line.
-    marked: whether the line says that a person accepted the caption, or that its picture needs none.
+    marks: the `MARKS` in the line: that a person accepted the caption, or that its picture needs none.
     """
 
     id: str
     text: str
     line: str
-    marked: bool = False
+    marks: tuple[str, ...] = ()
 
 
 def caption_lines(text: str, format: str, path: Path) -> Iterator[CaptionLine]:
     """Yields the lines in a file of captions, without a CSV header. Raises `UsageError` for invalid lines."""
     lines: Any = csv.reader(io.StringIO(text, newline="")) if format == "csv" else io.StringIO(text, newline="")
+    header: list[str] = []
     for number, line in enumerate(lines, start=1):
-        if not line or (format == "csv" and number == 1):
+        if format == "csv" and number == 1:
+            header = line
+            continue
+        if not line:
             continue
         try:
             if format == "csv":
-                yield CaptionLine(str(line[0]), str(line[1]), _csv_line(line))
+                marks = marks_in(dict(zip(header, line, strict=False)), f"{path}, line {number}")
+                yield CaptionLine(str(line[0]), str(line[1]), csv_row(line), marks)
                 continue
             value = parse_json(line)
             whole = structured_text(value)
             texts = value.get("captions") or [whole or value.get("caption", value.get("text"))]
             if not isinstance(texts, list) or not all(isinstance(one, str) for one in texts):
                 raise ValueError("no caption")
-            marked = any(value.get(name) for name in MARKS)
-            yield CaptionLine(str(value["id"]), "\n".join(texts), line.rstrip("\r\n") + "\n", marked)
+            marks = tuple(name for name in MARKS if value.get(name))
+            yield CaptionLine(str(value["id"]), "\n".join(texts), line.rstrip("\r\n") + "\n", marks)
         except (ValueError, KeyError, TypeError, AttributeError, IndexError):
             raise UsageError(
                 f"{path}, line {number}: not a caption in this command's format; fix or remove "
@@ -125,7 +135,18 @@ def caption_lines(text: str, format: str, path: Path) -> Iterator[CaptionLine]:
             ) from None
 
 
-def _csv_line(values: Sequence[str]) -> str:
+def marks_in(cells: Mapping[str, str], place: str) -> tuple[str, ...]:
+    """Returns the `MARKS` in a table's row. Raises `UsageError` for an unknown word. ``place``: for the message."""
+    marks = list[str]()
+    for name in MARKS:
+        try:
+            marks += [name] if mark_of(cells.get(name)) else []
+        except ValueError as error:
+            raise UsageError(f"{place}: {name} is {error}; fix the cell") from None
+    return tuple(marks)
+
+
+def csv_row(values: Sequence[str]) -> str:
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerow(values)
     return text.getvalue()

@@ -7,7 +7,9 @@ continues.
 from __future__ import annotations
 
 import contextlib
+import csv
 import fcntl
+import io
 import os
 import stat
 import time
@@ -18,7 +20,7 @@ from typing import Any
 from tellapart.captions.authors import Author
 from tellapart.captions.backups import back_up
 from tellapart.captions.earlier_run import refuse_other_settings
-from tellapart.captions.formats import METADATA, CaptionLine, caption_lines, csv_header, csv_line, json_line
+from tellapart.captions.formats import METADATA, CaptionLine, caption_lines, csv_header, csv_line, csv_row, json_line
 from tellapart.captions.journal import JournalChange, new_change
 from tellapart.captions.log_row import text_fields
 from tellapart.captions.picture_matching import match_pictures
@@ -42,7 +44,7 @@ class LineFile:
         self, path: Path, format: str, scored: bool, known: Provenance, file: int, change: JournalChange
     ) -> None:
         self.path, self.format, self._known, self._file, self._change = path, format, known, file, change
-        self._header = csv_header(scored) if format == "csv" else ""
+        self._header = self._new_header = csv_header(scored) if format == "csv" else ""
         self.done: set[str] = set()
         self._count = 0  # number of lines in the file
         self._synced = time.monotonic()
@@ -84,13 +86,13 @@ class LineFile:
 
     def _begin(self, settings: dict[str, Any], items: Sequence[Item], replaces: Replace) -> None:
         """Rewrites the file without the captions to replace, and finds the pictures that already have a caption."""
-        lines, half = self._lines(replaces)
+        lines, mend = self._lines(replaces)
         own = {line.id for line in lines if not is_persons(line, self._known, replaces)}
         edited = {line.id for line in lines} - own
         kept = set[str]() if replaces.edited else edited
         if edited and replaces.edited:
             say(
-                f"{self.path}: {len(edited):,} captions written, edited or accepted by hand will be replaced; "
+                f"{self.path}: {len(edited):,} captions {replaces.by_hand} by hand will be replaced; "
                 f"to restore them, run: {undo_command(self.path)}"
             )
         anew = replaces.own or self._known.settings is None or not lines
@@ -101,7 +103,7 @@ class LineFile:
             stale = replaced - kept
             if stale:
                 say(f"{self.path}: {len(stale):,} pictures have since been replaced and are captioned again")
-        self.done |= set() if replaces.edited else self._known.decorative
+        self.done |= {item.id for item in items if not replaces.edited and self._known.is_decorative(item.id)}
         if kept and replaces.own:
             say(
                 f"{self.path}: {len(kept):,} captions were written, edited or accepted by hand and are kept; "
@@ -109,8 +111,10 @@ class LineFile:
             )
         left_out = stale | (edited - kept)
         rest = [line.line for line in lines if line.id not in left_out]
+        self._known.record_marks(line for line in lines if anew or line.id in left_out)
         self._known.record_removed({line.id: line.text for line in lines if line.id in left_out}, self._change)
-        if half or (lines and (anew or left_out)):
+        if mend or (lines and (anew or left_out)):
+            self._header = self._header if rest else self._new_header
             self._rewrite("".join([self._header, *rest]))
         elif not os.fstat(self._file).st_size:
             os.write(self._file, self._header.encode())
@@ -119,7 +123,11 @@ class LineFile:
         self._count = len(rest)
 
     def _lines(self, replaces: Replace) -> tuple[list[CaptionLine], bool]:
-        """Returns the complete lines in the file, and whether it ends with a partial line."""
+        """Returns the complete lines in the file, and whether it has to be rewritten.
+
+        It is rewritten if it ends with a partial line, or if its CSV header lacks the scores. Keeps columns that a
+        person added, such as ``accepted``.
+        """
         text = self.path.read_bytes().decode("utf-8-sig", "surrogateescape")
         whole, half = text[: text.rfind("\n") + 1], text[text.rfind("\n") + 1 :]
         try:
@@ -129,6 +137,11 @@ class LineFile:
                 raise
             self._back_up({"": text})
             return [], True
+        missing = False
+        if whole and self._header:
+            columns = next(csv.reader(io.StringIO(whole, newline="")))
+            missing = "score" in self._columns() and "score" not in columns
+            self._header = csv_row([*columns, *["score"] * missing])
         if half:
             with contextlib.suppress(UsageError):  # a complete line that an editor saved without a line break
                 last = caption_lines(self._header + half, self.format, self.path)
@@ -137,7 +150,10 @@ class LineFile:
                         lines.append(line)
                     elif not any(row.hashes for row in self._known.rows.values()):
                         self._back_up({line.id: line.text})
-        return lines, bool(half)
+        return lines, missing or bool(half)
+
+    def _columns(self) -> list[str]:
+        return next(csv.reader([self._header]))
 
     def _back_up(self, texts: Mapping[str, str]) -> None:
         """Backs up text that is not a valid line in a separate file, because the journal stores only captions."""
@@ -191,7 +207,7 @@ class LineFile:
 
     def _line(self, written: Written) -> str:
         if self.format == "csv":
-            return csv_line(written)
+            return csv_line(written, self._columns())
         return json_line(written, self.path.parent if self.path.name == METADATA else None)
 
     def _lock(self) -> None:

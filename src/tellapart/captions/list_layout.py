@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tellapart.captions.formats import METADATA, name_in, structured_text
+from tellapart.captions.formats import METADATA, marks_in, name_in, structured_text
 from tellapart.captions.layout import CaptionLayout, TextPlace
+from tellapart.captions.log_row import MARKS
 from tellapart.data.caption_file import CaptionFile
 from tellapart.data.caption_files import METADATA_FILES
 from tellapart.data.caption_matching import KnownIds, match_captions
@@ -31,9 +32,6 @@ from tellapart.utils.write_errors import write_errors
 # Fields of a row's state that .jsonl files also store.
 MIRRORED = ("accepted", "decorative", "language", "texts", "variation")
 TABLE_STATE = ("language", "accepted", "decorative")  # columns of a table that store state
-# What spreadsheets in English, German, French, Spanish, Portuguese, Italian and Dutch write for true and for false.
-TRUE_WORDS = frozenset(("true", "wahr", "vrai", "verdadero", "verdadeiro", "vero", "waar"))
-FALSE_WORDS = frozenset(("", "false", "falsch", "faux", "falso", "onwaar"))
 
 
 @dataclass(eq=False)
@@ -111,8 +109,8 @@ class ListFile(CaptionLayout):
         record = self._by_id[id_][0].record if id_ in self._by_id else {}
         state: dict[str, Any] = {name: record[name] for name in self._mirrored if record.get(name)}
         if self._table:  # cells are strings
-            marks = {name: True for name in ("accepted", "decorative") if is_true(state.pop(name, ""))}
-            return state | marks
+            marks = marks_in(record, str(self.path))
+            return {name: value for name, value in state.items() if name not in MARKS} | dict.fromkeys(marks, True)
         scored = record.get("candidates")
         if isinstance(scored, list) and all(isinstance(one, Mapping) and "caption" in one for one in scored):
             state["candidates"] = [str(one["caption"]) for one in scored]
@@ -167,7 +165,9 @@ class ListFile(CaptionLayout):
                     )
                 if any(cells):
                     line = line if line.endswith("\n") else line + "\n"
-                    rows.append(self._row(line, dict(zip(self._header, cells, strict=False))))
+                    record = dict(zip(self._header, cells, strict=False))
+                    marks_in(record, f"{self.path}, line {reader.line_num}")
+                    rows.append(self._row(line, record))
         except csv.Error as error:
             raise UsageError(f"{self.path}, line {reader.line_num}: {error}; fix the line") from None
         return rows
@@ -183,6 +183,7 @@ class ListFile(CaptionLayout):
                 f"{self.path}: expected the columns 'id' (or image, file_name, …) and 'caption' (or "
                 f"text, …), got the header '{','.join(cells)}'"
             )
+        self.shows_state = any(name in cells for name in TABLE_STATE)
         self._header, self._head = cells, line if line.endswith("\n") or not line else line + "\n"
 
     def _row(self, line: str, record: dict[str, Any]) -> ListRow:
@@ -240,7 +241,8 @@ class ListFile(CaptionLayout):
         template = before or [self._blank(id_)]
         texts = raw.split("\n")
         if len(before) > 1 or (self._table and not before):
-            return [self._with_text(template[min(n, len(template) - 1)], text) for n, text in enumerate(texts)]
+            shown = state if self._table else None
+            return [self._with_text(template[min(n, len(template) - 1)], text, shown) for n, text in enumerate(texts)]
         row = template[0]
         if isinstance(row.record.get(row.field), list) or (len(texts) > 1 and not before):
             return [self._with_text(row, texts, state)]
@@ -259,7 +261,8 @@ class ListFile(CaptionLayout):
             record = self._with_structured(row, value)
         if state is not None:
             # Stored candidates belong to the previous text.
-            dropped = self._mirrored if state.get("candidates") else (*self._mirrored, "candidates", "score")
+            current = state.get("candidates") or (self._table and row.raw == value)
+            dropped = self._mirrored if current else (*self._mirrored, "candidates", "score")
             record = {key: one for key, one in record.items() if key not in dropped}
             record |= {key: state[key] for key in self._mirrored if state.get(key)}
         if self._table:
@@ -326,11 +329,6 @@ class ListFile(CaptionLayout):
                     f"{self.path}: another process is writing to this file; save again when it has finished"
                 ) from None
             yield
-
-
-def is_true(value: object) -> bool:
-    """Returns whether a field is true, including cells such as ``True``, or ``TRUE`` and ``WAHR`` from spreadsheets."""
-    return str(value).strip().lower() in TRUE_WORDS
 
 
 def _key_name(names: Collection[str]) -> str:

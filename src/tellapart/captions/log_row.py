@@ -11,6 +11,9 @@ from tellapart.captions.text_hash import text_hash
 
 KEPT_STATE = ("language", "texts")  # state that does not describe the text itself
 MARKS = ("accepted", "decorative")  # state with which a person keeps a text as it is
+# What spreadsheets in English, German, French, Spanish, Portuguese, Italian and Dutch write for true and for false.
+TRUE_WORDS = frozenset(("true", "wahr", "vrai", "verdadero", "verdadeiro", "vero", "waar"))
+FALSE_WORDS = frozenset(("", "false", "falsch", "faux", "falso", "onwaar"))
 RECENT = 4  # texts stored per row, because a killed process may have recorded texts that it did not write
 
 
@@ -31,6 +34,17 @@ def state_of_new_text(state: Mapping[str, Any]) -> dict[str, Any]:
 def is_marked(state: Mapping[str, Any]) -> bool:
     """Returns whether a person accepted the text, or marked the picture as needing no text."""
     return any(state.get(name) for name in MARKS)
+
+
+def mark_of(value: object) -> bool:
+    """Returns whether a field or cell is true, as ``TRUE``, or ``WAHR`` in a German spreadsheet.
+
+    Raises ValueError for an unknown word, because a person's mark must not be lost.
+    """
+    word = str(value or "").strip().lower()
+    if word not in TRUE_WORDS | FALSE_WORDS:
+        raise ValueError(f"'{value}', expected TRUE or FALSE")
+    return word in TRUE_WORDS
 
 
 @dataclass(slots=True)
@@ -59,8 +73,9 @@ class LogRow:
 
         This is the state before the last change if a killed process recorded a text that it did not write.
         """
-        replaced = self.replaced is not None and text is not None and text_hash(text) == self.replaced[0]
-        return self.replaced[1] if self.replaced is not None and replaced else self.state
+        if self.replaced is not None and text is not None and text_hash(text) == self.replaced[0]:
+            return self.replaced[1]
+        return self.state
 
     @property
     def is_marked(self) -> bool:

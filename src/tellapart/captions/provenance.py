@@ -8,10 +8,11 @@ is identified by the bytes that were decoded (`PictureRecord`), independently of
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from tellapart.captions.formats import CaptionLine
 from tellapart.captions.journal import Journal, JournalChange
 from tellapart.captions.log_row import LogRow, is_marked, state_of_new_text
 from tellapart.captions.text_hash import text_hash
@@ -58,24 +59,45 @@ class Provenance:
 
         The texts of a change do not inherit marks of the texts that they replace, such as ``accepted``.
         """
+        if not rows:
+            return
         own = {} if change is None else {"change": change.id}
-        values = [
-            {"file": self.captions.name, "id": key, **fields, **own}
-            | (self._state_fields(key, (before or {}).get(key), fields.get("text")) if change is not None else {})
-            | ({"before": before[key]} if change is not None and before and key in before else {})
-            for key, fields in rows.items()
-        ]
-        if values:
-            self._append([*self._begun, *values], change)
-            self._begun = []
+        with self._journal.locked():  # reads marks that the review page has recorded since
+            values = [
+                {"file": self.captions.name, "id": key, **fields, **own}
+                | (self._state_fields(key, (before or {}).get(key), fields.get("text")) if change is not None else {})
+                | ({"before": before[key]} if change is not None and before and key in before else {})
+                for key, fields in rows.items()
+            ]
+            self._journal.append([*self._begun, *values], change, sync=False)
+        self._begun = []
 
     def record_removed(self, texts: Mapping[str, str], change: JournalChange) -> None:
         """Records texts that are about to be removed."""
+        if not texts:
+            return
         row = {"file": self.captions.name, "change": change.id, "removed": True}
+        with self._journal.locked():
+            values = [
+                row | {"id": key, "before": text} | self._state_fields(key, text, None) for key, text in texts.items()
+            ]
+            self._journal.append(values, change, sync=False)
+
+    def record_marks(self, lines: Iterable[CaptionLine]) -> None:
+        """Records the marks that lines of the caption file have, if the log does not have them yet.
+
+        A mark that is only in a line would otherwise be lost with the line, and ``undo`` could not restore it.
+        """
+        rows = {line: self.rows.get(line.id, LogRow()) for line in lines if line.marks}
+        states = {line: row.state_of(line.text) | dict.fromkeys(line.marks, True) for line, row in rows.items()}
         values = [
-            row | {"id": key, "before": text} | self._state_fields(key, text, None) for key, text in texts.items()
+            {"file": self.captions.name, "id": line.id, "state": state}
+            for line, state in states.items()
+            if state != rows[line].state
         ]
-        self._append(values, change)
+        if values:
+            with self._journal.locked():
+                self._journal.append(values, sync=False)
 
     def _state_fields(self, key: str, before: str | None, new: str | None) -> dict[str, Any]:
         """Returns the fields of a log line that change a row's state to that of a new text. ``new``: its hash."""
@@ -83,11 +105,6 @@ class Provenance:
         was = row.state_of(before)
         state = was if before is not None and text_hash(before) == new else state_of_new_text(was)
         return {"state": state, "was": was} if state != was or state != row.state else {}
-
-    def _append(self, values: Sequence[Mapping[str, Any]], change: JournalChange | None) -> None:
-        if values:
-            with self._journal.locked():
-                self._journal.append(values, change, sync=False)
 
     def wrote(self, key: str, text: str) -> bool:
         """Returns whether tellapart wrote this text."""
@@ -101,10 +118,10 @@ class Provenance:
         """
         return not self.wrote(key, text) or (accepted and is_marked(self.rows[key].state_of(text)))
 
-    @property
-    def decorative(self) -> set[str]:
-        """Returns the ids of the pictures that a person marked as needing no text."""
-        return {key for key, row in self.rows.items() if row.state.get("decorative")}
+    def is_decorative(self, key: str) -> bool:
+        """Returns whether a person marked this picture as needing no text."""
+        row = self.rows.get(key)
+        return row is not None and bool(row.state.get("decorative"))
 
     def refresh(self) -> None:
         """Reads what other processes have recorded since."""

@@ -263,10 +263,11 @@ class CaptionStore:
             value: dict[str, Any] = {"file": place.file, "id": place.key, "change": change.id}
             if id_ in authors:
                 value |= _text_fields(raw, raws.get(id_), authors[id_], change.author)
-            if state != before or state != self._row(place).state:
+            row = self._row(place)
+            if state != before or row.state_of(raws.get(id_)) != row.state:
                 value |= {"state": state, "was": before}
             picture = self._picture(id_)
-            if picture is not None and picture != self._row(place).picture:
+            if picture is not None and picture != row.picture:
                 value["picture"] = picture
             lines[place.folder].append(value)
         for folder, some in lines.items():
@@ -375,7 +376,9 @@ class CaptionStore:
         # Restores other languages first, because the alt text that readers show may be one of them.
         parts = [CaptionStore(list(self.items.values()), part) for part in self.layout.parts(keys)]
         results = [store._undo(ids) for store in [*parts, self]]
-        if all(result.change is None for result in results):
+        active = [id_ for id_ in self.last(len(self.changes())) if id_ in chosen]
+        latest = bool(active) and self.last(len(active)) == active
+        if latest and all(result.change is None for result in results):
             self._record_undo(new_change("undo", PERSON, sorted(chosen)))
         return WriteResult(
             results[-1].change,

@@ -56,7 +56,7 @@ class TextFiles:
                         replaced += 1
                         continue
                 found.done.add(item.id)
-            elif target.name in own.of(target).decorative and not target.exists() and not replaces.edited:
+            elif not target.exists() and own.of(target).is_decorative(target.name) and not replaces.edited:
                 found.done.add(item.id)
         if edited and replaces.own and not replaces.edited:
             say(

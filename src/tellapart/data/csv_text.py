@@ -18,10 +18,12 @@ csv.field_size_limit(MAX_LINE_BYTES)  # VLMEvalKit's tables contain pictures, wh
 
 
 def separator_of(line: str, path: Path) -> str:
-    """Returns the separator of a table, given its first line: in a ``.tsv`` file a tab, if there is one, and otherwise
-    the most frequent separator.
+    """Returns the separator of a table, given its first line: in a ``.tsv`` file a tab if it has one or is empty, and
+    otherwise the most frequent separator.
     """
-    return "\t" if "\t" in line and plain_suffix(path) == ".tsv" else max(SEPARATORS, key=line.count)
+    if plain_suffix(path) == ".tsv" and ("\t" in line or not line.strip()):
+        return "\t"
+    return max(SEPARATORS, key=line.count)
 
 
 def csv_records(lines: Lines, separator: str, *, lenient: bool = False) -> Iterator[list[str]]:

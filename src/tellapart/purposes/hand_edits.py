@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from tellapart.captions.backups import back_up
-from tellapart.captions.list_layout import FALSE_WORDS, is_true
-from tellapart.captions.log_row import LogRow
+from tellapart.captions.log_row import LogRow, mark_of
 from tellapart.captions.picture_matching import renamed_ids
 from tellapart.captions.provenance import Provenance, log_of
 from tellapart.captions.replacement import Replace
+from tellapart.data.csv_text import separator_of
 from tellapart.data.text_files import decode_text
 from tellapart.errors import UsageError
 from tellapart.purposes.edited import Edited
@@ -27,7 +27,7 @@ def rows_in(out: Path) -> list[dict[str, Any]]:
     text = decode_text(out.read_bytes())
     if out.suffix.lower() != ".csv":
         return [parse_json(line) for line in text.split("\n") if line.strip()]
-    separator = max(",;\t", key=text.partition("\n")[0].count)  # spreadsheets may change it
+    separator = separator_of(text.partition("\n")[0], out)  # spreadsheets may change it
     return list(csv.DictReader(io.StringIO(text, newline=""), delimiter=separator))
 
 
@@ -35,8 +35,8 @@ def people_rows(out: Path, items: Sequence[Item]) -> dict[str, Edited]:
     """Returns the texts in ``out`` that a person wrote, changed or accepted, by item id.
 
     An empty text or ``"decorative": true`` marks a picture that needs no text, such as an ornament. Marks made on the
-    review page are read from the log, because a table cannot store them. Raises `UsageError` if no earlier run wrote
-    the file, or if a line cannot be parsed.
+    review page are read from the log, because most tables lack columns for them. Raises `UsageError` if no earlier run
+    wrote the file, or if a line cannot be parsed.
     """
     known, found = Provenance.open(out), dict[str, Edited]()
     rows = dict(known.rows)
@@ -67,10 +67,10 @@ def people_rows(out: Path, items: Sequence[Item]) -> dict[str, Edited]:
 
 def _mark(row: Mapping[str, Any], name: str) -> bool:
     """Returns whether a row has a mark. Raises ValueError for an unknown word, because the mark must not be lost."""
-    value = row.get(name) or ""
-    if is_true(value) or str(value).strip().lower() in FALSE_WORDS:
-        return is_true(value)
-    raise ValueError(f"{name} of '{row['id']}' is '{value}', expected TRUE or FALSE")
+    try:
+        return mark_of(row.get(name))
+    except ValueError as error:
+        raise ValueError(f"{name} of '{row['id']}' is {error}") from None
 
 
 def with_edits(

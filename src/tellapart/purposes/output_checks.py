@@ -14,6 +14,7 @@ from tellapart.captions.replacement import Replace
 from tellapart.data.caption_files import METADATA_FILES
 from tellapart.data.pictures import FilePicture
 from tellapart.errors import UsageError
+from tellapart.language.codes import language_code
 from tellapart.purposes.embed import check_embed
 from tellapart.purposes.hand_edits import people_rows, rows_in
 from tellapart.purposes.packed import PACKED
@@ -78,7 +79,7 @@ def refuse_other_language(out: Path, language: str) -> None:
     if not language or not out.is_file():
         return
     try:
-        known = {str(row.get("language") or "") for row in rows_in(out)}
+        known = {_language_of(str(row.get("language") or "")) for row in rows_in(out)}
     except (ValueError, AttributeError, csv.Error):
         return  # the code that reads the rows reports the error
     if other := sorted(known - {language}):
@@ -87,6 +88,14 @@ def refuse_other_language(out: Path, language: str) -> None:
             f"--language {language}: the texts in {out} {said}; use one file per language, such "
             f"as -o {out.stem}.{language}{out.suffix}"
         )
+
+
+def _language_of(tag: str) -> str:
+    """Returns a stored language tag in its usual form, because earlier versions stored it as typed."""
+    try:
+        return language_code(tag)
+    except UsageError:
+        return tag
 
 
 def refuse_foreign(out: Path, own: OwnFiles, replaces: Replace) -> None:

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import csv
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from tellapart.captions.authors import Author
 from tellapart.captions.formats import METADATA
+from tellapart.captions.journal import new_change
 from tellapart.captions.provenance import Provenance
 from tellapart.captions.replacement import KEEP_ALL, guard_edited
+from tellapart.captions.replacement import KEEP_ALL, guard_edited, lines_in
 from tellapart.data.row_index import RowIndex
 from tellapart.data.webdataset_writing import end_tar, write_sample
 from tellapart.errors import MissingExtra, TellapartError, UsageError
@@ -25,6 +28,7 @@ from tellapart.jobs.job import ANEW, MANIFEST, Job
 from tellapart.jobs.shard import open_shard
 from tellapart.jobs.shard_results import results, wanted_shards
 from tellapart.jobs.storage import open_folder
+from tellapart.utils.messages import say
 from tellapart.utils.outputs import check_output, write_output
 from tellapart.utils.strict_json import parse_json
 from tellapart.utils.urls import is_url
@@ -43,46 +47,63 @@ def check_format(out: str) -> str:
 
 
 def merge_lines(job: Job, out: str, *, without_failed: bool = False) -> int:
-    """Merges a job's lines into ``out`` (a path or a URL). Returns the number of lines.
+    """Merges a job's lines into ``out`` (a path or a URL). Returns the number of the job's lines.
 
-    Raises `TellapartError` if an id occurs twice, or if some shards are not done. With ``without_failed``, shards that
-    were set aside are ignored.
+    Omits pictures without a caption that a person marked as decorative. Raises `TellapartError` if an id occurs twice,
+    or if some shards are not done. With ``without_failed``, shards that were set aside are ignored.
     """
     suffix = check_format(out)
     ours = not is_url(out) and guard_edited(Path(out), KEEP_ALL)
     if not (ours or is_url(out)):
         check_output(Path(out))
+    logged = not is_url(out) and suffix in (".jsonl", ".csv")
+    known = Provenance.open(Path(out)) if logged else None
+    lines = lines_in(Path(out)) if logged and ours else []
+    before = {line.id: line.text for line in lines}
+    decorative = {key for key in known.rows if known.is_decorative(key) and key not in before} if known else set[str]()
     numbers, index = wanted_shards(job, without_failed), RowIndex()
     with TemporaryDirectory(prefix="tellapart-merge-") as scratch:
         target = Path(scratch) / f"merged{suffix}"
-        WRITERS[suffix](job, _rows(job, numbers, index), target)
+        WRITERS[suffix](job, _rows(job, numbers, index, decorative), target)
         if is_url(out):
             folder, _, name = out.rpartition("/")
             open_folder(folder).put(target, name)
         else:
             write_output(Path(out), lambda temporary: shutil.move(target, temporary), own=ours)
-    if not is_url(out) and suffix in (".jsonl", ".csv"):
-        _record_merged(job, Path(out), numbers)
+    if known is not None:
+        if decorative:
+            say(f"{out}: {len(decorative):,} pictures that are marked as decorative get no caption")
+        known.record_marks(lines)
+        _record_merged(job, known, before, decorative, numbers)
     return len(index)
 
 
-def _record_merged(job: Job, out: Path, numbers: Sequence[int]) -> None:
-    """Writes a log next to ``out``, as the command does without a job, so that the command can resume."""
-    known = Provenance.open(out)
+def _record_merged(
+    job: Job, known: Provenance, before: Mapping[str, str], decorative: Collection[str], numbers: Sequence[int]
+) -> None:
+    """Writes a log next to the result, as the command does without a job, so that the command can resume.
+
+    before: the texts that were replaced, by id; their marks do not pass to the new texts.
+    """
     of_job = ("work", "data", "code", "prompts")
     settings = {key: value for key, value in job.value["deciding"].items() if key not in of_job}
-    known.begin(settings | (job.value.get("models") or {}))
+    settings |= job.value.get("models") or {}
+    change = new_change("caption", Author.from_settings(settings))
+    known.begin(settings)
     for number in numbers:
         with TemporaryDirectory(prefix="tellapart-merge-") as part:
             if (path := job.pictures(number, Path(part))) is not None:
                 rows = [parse_json(line) for line in path.read_text(encoding="utf-8").splitlines()]
                 for row in rows:
                     row.pop("file", None)  # from workers of earlier versions, where it is empty
-                known.record({row.pop("id"): row for row in rows})
+                some = {str(row.pop("id")): row for row in rows}
+                known.record({key: row for key, row in some.items() if key not in decorative}, change, before)
 
 
-def _rows(job: Job, numbers: list[int], index: RowIndex) -> Rows:
-    """Yields all lines, and adds them to ``index``. Afterwards, checks that no id occurred twice."""
+def _rows(job: Job, numbers: list[int], index: RowIndex, decorative: Collection[str]) -> Rows:
+    """Yields the lines of all but ``decorative`` pictures, and adds all lines to ``index``. Afterwards, checks that no
+    id occurred twice.
+    """
     row = 0
     for number, path in results(job, numbers, "merging shards"):
         with path.open("rb") as file:
@@ -90,7 +111,8 @@ def _rows(job: Job, numbers: list[int], index: RowIndex) -> Rows:
                 row += 1
                 record = parse_json(line.decode())
                 index.add(str(record["id"]), (row, number))
-                yield number, line, record
+                if str(record["id"]) not in decorative:
+                    yield number, line, record
     index.close()
     for double in index.doubles()[:1]:
         first = next(index.places(double))[0]
