@@ -16,6 +16,7 @@ from tellapart.data import open_data
 from tellapart.data.caption_file import CaptionFile
 from tellapart.data.caption_files import read_caption_file, read_reference_file
 from tellapart.data.caption_matching import KnownIds, match_captions, match_ids
+from tellapart.data.csv_text import separator_of
 from tellapart.data.sidecars import is_prose, lines_in
 from tellapart.errors import UsageError
 from tellapart.evaluation.options import EvalOptions
@@ -730,3 +731,7 @@ def test_records_of_one_id_in_a_json_list_are_one_picture(photos: Path, tmp_path
     (tmp_path / "d.json").write_text(json.dumps([records[0], {**records[0], "image": str(photos / FILES[1])}]))
     with pytest.raises(UsageError, match="have the same id '1'"):
         open_data(str(tmp_path / "d.json"))
+
+
+def test_an_empty_tab_separated_file_has_tabs() -> None:
+    assert [separator_of(line, Path("c.tsv")) for line in ("", "\n", "a\tb", "a,b")] == ["\t", "\t", "\t", ","]

@@ -16,7 +16,7 @@ import contextlib
 import json
 import threading
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -376,9 +376,7 @@ class CaptionStore:
         # Restores other languages first, because the alt text that readers show may be one of them.
         parts = [CaptionStore(list(self.items.values()), part) for part in self.layout.parts(keys)]
         results = [store._undo(ids) for store in [*parts, self]]
-        active = [id_ for id_ in self.last(len(self.changes())) if id_ in chosen]
-        latest = bool(active) and self.last(len(active)) == active
-        if latest and all(result.change is None for result in results):
+        if self._are_latest(chosen) and all(result.change is None for result in results):
             self._record_undo(new_change("undo", PERSON, sorted(chosen)))
         return WriteResult(
             results[-1].change,
@@ -421,6 +419,14 @@ class CaptionStore:
                     authors[id_] = known.get((place.file, place.key, text_hash(raw or "")), PERSON)
             written = self._commit(new_change("undo", PERSON, sorted(chosen)), new, raws, authors)
             return WriteResult(written, tuple(new), tuple(dict.fromkeys(stayed)))
+
+    def _are_latest(self, chosen: Collection[str]) -> bool:
+        """Returns whether the next undo would choose the same changes, not counting those that they undo themselves."""
+        changes = [change for change in self.active() if change.what != MOVE]
+        ids = [change.id for change in changes
+               if change.id in chosen and not (change.undoes and set(change.undoes) <= set(chosen))]  # fmt: skip
+        latest = [change.id for change in changes if not change.undoes or change.id in ids]
+        return bool(ids) and latest[-len(ids) :] == ids
 
     def _record_undo(self, undo: JournalChange) -> None:
         """Records an undo that restored nothing, because otherwise the next undo would choose the same change again."""
