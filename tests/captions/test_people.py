@@ -240,9 +240,12 @@ def test_a_caption_that_is_accepted_during_a_run_stays(cli: Cli, folder: Path, m
     CaptionStore.open(folder, Path(".txt")).write({"0.jpg": Edit("one"), "1.jpg": Edit("two")}, "caption", UNKNOWN)
     run = TextFiles.beside(items, Replace(own=True), change=new_change("caption", UNKNOWN))
     assert not run.done
-    CaptionStore.open(folder).write({"0.jpg": Edit(state={"accepted": True})}, "edit")
-    run.write([Written(item, "new", (), None) for item in items[:2]])
+    CaptionStore.open(folder).write(
+        {"0.jpg": Edit(state={"accepted": True}), "2.jpg": Edit(state={"decorative": True})}, "edit"
+    )
+    run.write([Written(item, "new", (), None) for item in items[:3]])
     assert [(folder / f"{n}.txt").read_text() for n in range(2)] == ["one\n", "new\n"]
+    assert not (folder / "2.txt").exists() and CaptionStore.open(folder).caption("2.jpg").decorative
 
 
 def test_text_files_by_another_prompt_are_told(cli: Cli, tiny_captioner: Path, folder: Path) -> None:

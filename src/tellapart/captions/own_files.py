@@ -31,9 +31,9 @@ class OwnFiles:
             self._logs[captions] = Provenance.open(captions)
         return self._logs[captions]
 
-    def refresh(self) -> None:
-        """Reads what other processes have recorded since."""
-        for log in self._logs.values():
+    def refresh(self, paths: Iterable[Path]) -> None:
+        """Reads what other processes have recorded about these files since."""
+        for log, _ in self._by_log(paths):
             log.refresh()
 
     def is_own(self, path: Path, text: str) -> bool:

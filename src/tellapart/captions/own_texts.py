@@ -10,6 +10,7 @@ from tellapart.captions.authors import UNKNOWN
 from tellapart.captions.journal import JournalChange, new_change
 from tellapart.captions.own_files import OwnFiles
 from tellapart.captions.picture_record import PictureRecord
+from tellapart.captions.replacement import Replace
 from tellapart.captions.undo_hint import say_replaced
 from tellapart.errors import UsageError
 from tellapart.utils.atomic_writes import replace_text
@@ -37,27 +38,25 @@ def _text_in(path: Path) -> str | None:
 def write_own(
     texts: Mapping[Path, str],
     own: OwnFiles,
-    replace_edited: bool,
+    replaces: Replace,
     pictures: Mapping[Path, PictureRecord | None] | None = None,
     change: JournalChange | None = None,
-    *,
-    accepted: bool = False,
 ) -> dict[Path, str]:
-    """Writes each text to its own file. Returns hand-written texts, which are kept unless ``replace_edited`` is set.
+    """Writes each text to its own file. Returns the texts of people, which are kept unless ``replaces.edited`` is set.
 
     Reads the files again, because a person may have written one during captioning. ``change``: the change that the
-    texts belong to, with which they can be undone; None starts a new change. ``accepted``: see `Provenance.is_persons`.
+    texts belong to, with which they can be undone; None starts a new change.
     """
-    own.refresh()
+    own.refresh(texts)
     before = {path: text for path in texts if (text := _text_in(path)) is not None}
     people = {path: text for path, text in before.items()
-              if own.of(path).is_persons(path.name, text, accepted=accepted)}  # fmt: skip
+              if own.of(path).is_persons(path.name, text, accepted=replaces.own)}  # fmt: skip
     edited = {path: text for path, text in people.items() if text != texts[path]}
-    todo = {path: text for path, text in texts.items() if path not in people or (replace_edited and path in edited)}
+    todo = {path: text for path, text in texts.items() if path not in people or (replaces.edited and path in edited)}
     if todo:
         with _beside_errors(next(iter(todo))):
             own.record(todo, pictures, change or new_change("write", UNKNOWN), before)
-            if edited and replace_edited and change is None:
+            if edited and replaces.edited and change is None:
                 say_replaced(edited)
     for path, text in todo.items():
         with _beside_errors(path):

@@ -56,7 +56,7 @@ class TextFiles:
                         replaced += 1
                         continue
                 found.done.add(item.id)
-            elif not target.exists() and own.of(target).is_decorative(target.name) and not replaces.edited:
+            elif found._stays_empty(target):
                 found.done.add(item.id)
         if edited and replaces.own and not replaces.edited:
             say(
@@ -69,11 +69,19 @@ class TextFiles:
 
     def write(self, captions: Sequence[Written]) -> None:
         """Writes one file per caption; each file is either complete or absent."""
-        texts = {self._targets[one.item.id]: one.caption + "\n" for one in captions}
-        pictures = {self._targets[one.item.id]: one.picture for one in captions}
-        edited = write_own(texts, self._own, self._replaces.edited, pictures, self._change, accepted=self._replaces.own)
+        self._own.refresh(self._targets[one.item.id] for one in captions)
+        written = {target: one for one in captions if not self._stays_empty(target := self._targets[one.item.id])}
+        texts = {target: one.caption + "\n" for target, one in written.items()}
+        pictures = {target: one.picture for target, one in written.items()}
+        edited = write_own(texts, self._own, self._replaces, pictures, self._change)
         self._people += edited if self._replaces.edited else ()
         self.done.update(one.item.id for one in captions)
+
+    def _stays_empty(self, target: Path) -> bool:
+        """Returns whether a person marked the picture as needing no text, so that its file is not created."""
+        if self._replaces.edited or target.exists():
+            return False
+        return self._own.of(target).is_decorative(target.name)
 
     def lock(self) -> None:
         """Locks the folders until `close`. Raises `UsageError` if another process is writing to them."""

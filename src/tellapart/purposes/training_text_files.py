@@ -34,8 +34,8 @@ def write_beside(
     wrote.
     """
     targets = files_beside(items, suffix)
-    stay = write_own({targets[key]: one.text + "\n" for key, one in edited.items() if one.text}, own, replaces.edited,
-                     change=new_change("lora", author))  # fmt: skip
+    made = {targets[key]: one.text + "\n" for key, one in edited.items() if one.text}
+    stay = write_own(made, own, Replace(edited=replaces.edited), change=new_change("lora", author))
     there, kept = dict(edited), dict[str, tuple[Path, list[str]]]()
     for key, path in targets.items() if not replaces.edited else ():
         if path in stay or ((key not in edited or not edited[key].text) and text_of_person(path, own) is not None):

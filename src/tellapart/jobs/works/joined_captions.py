@@ -19,7 +19,6 @@ from tellapart.captions.authors import Author
 from tellapart.captions.formats import METADATA
 from tellapart.captions.journal import new_change
 from tellapart.captions.provenance import Provenance
-from tellapart.captions.replacement import KEEP_ALL, guard_edited
 from tellapart.captions.replacement import KEEP_ALL, guard_edited, lines_in
 from tellapart.data.row_index import RowIndex
 from tellapart.data.webdataset_writing import end_tar, write_sample
