@@ -435,11 +435,11 @@ def test_marks_on_the_page_count_beside_a_column_and_other_columns_stay(cli: Cli
 def test_a_table_with_a_column_for_marks_loses_them_on_the_page(folder: Path, tmp_path: Path) -> None:
     """The cell kept its True, so that the caption was accepted again as soon as it was read."""
     out = tmp_path / "alt.csv"
-    out.write_text("id,caption,accepted,score\n0.jpg,a dog,TRUE,1.5\n1.jpg,a,TRUE,2\n1.jpg,b,TRUE,3\n")
+    out.write_text("id,caption,accepted,score,language\n0.jpg,a dog,TRUE,1.5,\n1.jpg,a,TRUE,2,en\n1.jpg,b,TRUE,3,de\n")
     store = CaptionStore.open(folder, out)
     assert store.caption("0.jpg").accepted and store.caption("1.jpg").accepted
     store.write({id_: Edit(state={"accepted": False}) for id_ in ("0.jpg", "1.jpg")}, "edit")
-    assert out.read_text().splitlines()[1:] == ["0.jpg,a dog,,1.5", "1.jpg,a,,2", "1.jpg,b,,3"]
+    assert out.read_text().splitlines()[1:] == ["0.jpg,a dog,,1.5,", "1.jpg,a,,2,en", "1.jpg,b,,3,de"]
     store = CaptionStore.open(folder, out)
     assert not store.caption("0.jpg").accepted and not store.caption("1.jpg").accepted
     store.undo(store.last(1))

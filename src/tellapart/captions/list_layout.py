@@ -241,8 +241,12 @@ class ListFile(CaptionLayout):
         template = before or [self._blank(id_)]
         texts = raw.split("\n")
         if len(before) > 1 or (self._table and not before):
-            shown = state if self._table else None
-            return [self._with_text(template[min(n, len(template) - 1)], text, shown) for n, text in enumerate(texts)]
+            rows = [template[min(n, len(template) - 1)] for n in range(len(texts))]
+            marks = state if self._table else None
+            if marks is not None and before:  # each row has its own language
+                return [self._with_text(row, text, {**marks, "language": row.record.get("language")})
+                        for row, text in zip(rows, texts, strict=True)]  # fmt: skip
+            return [self._with_text(row, text, marks) for row, text in zip(rows, texts, strict=True)]
         row = template[0]
         if isinstance(row.record.get(row.field), list) or (len(texts) > 1 and not before):
             return [self._with_text(row, texts, state)]
