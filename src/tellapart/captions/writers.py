@@ -6,7 +6,7 @@ Captions that a person wrote or edited are replaced only on request, and the jou
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -106,10 +106,10 @@ class Printed:
                 sys.stdout.write(csv_header(scored))
 
     def write(self, captions: Sequence[Written]) -> None:
-        line = {"jsonl": json_line, "csv": csv_line, "txt": text_lines}[self._format]
+        lines: dict[str, Callable[[Written], str]] = {"jsonl": json_line, "csv": csv_line, "txt": text_lines}
         with stdout_errors():
             for one in captions:
-                sys.stdout.write(line(one))
+                sys.stdout.write(lines[self._format](one))
         self.done.update(one.item.id for one in captions)
 
     def close(self) -> None:
