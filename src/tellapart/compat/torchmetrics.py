@@ -66,7 +66,7 @@ class CaptionMetrics:
 def _rows(preds: Captions, target: References) -> list[tuple[str, list[str]]]:
     captions = [preds] if isinstance(preds, str) else list(preds)
     if isinstance(target, str) or len(captions) != len(target):
-        count = "one text" if isinstance(target, str) else f"{len(target)} lists"
+        count = "one text" if isinstance(target, str) else f"{len(target)} entries"
         raise UsageError(f"Expected one list of references per caption; got {len(captions)} captions and {count}")
     return [
         (text, [texts] if isinstance(texts, str) else list(texts)) for text, texts in zip(captions, target, strict=True)
