@@ -531,6 +531,36 @@ def test_workers_leave_no_mark_on_another_text(cli: Cli, folder: Path, tmp_path:
     assert now.text == "other" and now.accepted and store.caption("1.jpg").accepted
 
 
+def test_several_rows_of_a_picture_are_kept_and_restored(cli: Cli, folder: Path, tmp_path: Path) -> None:
+    """A person added a second caption of a picture to the table."""
+    out = tmp_path / "c.csv"
+    typed = ("scenes", folder, "-o", out)
+    caption(cli, *typed)
+    out.write_text(out.read_text() + "0.jpg,mine\n")
+    before = CaptionStore.open(folder, out).caption("0.jpg").text
+    assert before.endswith("\nmine")
+    caption(cli, *typed, "--overwrite")
+    assert CaptionStore.open(folder, out).caption("0.jpg").text == before
+    caption(cli, *typed, "--overwrite", "--replace-edited")
+    store = CaptionStore.open(folder, out)
+    assert store.caption("0.jpg").text != before
+    store.undo(store.last(1))
+    assert store.caption("0.jpg").text == before
+
+
+def test_a_merge_that_is_repeated_changes_nothing(cli: Cli, folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "c.jsonl"
+    for _ in range(2):
+        caption(cli, "scenes", folder, "-o", out, "--workers", 1)
+    assert len(CaptionStore.open(folder, out).changes()) == 1
+
+
+def test_a_mark_in_any_row_of_a_picture_counts(folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "c.csv"
+    out.write_text("id,caption,accepted\n0.jpg,a dog,\n0.jpg,a puppy,TRUE\n")
+    assert CaptionStore.open(folder, out).caption("0.jpg").accepted
+
+
 def test_workers_write_no_caption_for_a_decorative_picture(cli: Cli, folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "a.csv"
     typed = ("scenes", folder, "-o", out, "--workers", 1)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -133,6 +134,14 @@ def caption_lines(text: str, format: str, path: Path) -> Iterator[CaptionLine]:
                 f"{path}, line {number}: not a caption in this command's format; fix or remove "
                 "the line, or pass --replace-edited to start the file over (a backup is kept)"
             ) from None
+
+
+def texts_by_id(lines: Iterable[CaptionLine]) -> dict[str, str]:
+    """Returns the text of each id. The texts of several rows with one id are joined by newlines."""
+    texts: dict[str, list[str]] = defaultdict(list)
+    for line in lines:
+        texts[line.id].append(line.text)
+    return {id_: "\n".join(own) for id_, own in texts.items()}
 
 
 def marks_in(cells: Mapping[str, str], place: str) -> tuple[str, ...]:

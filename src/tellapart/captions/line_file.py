@@ -20,7 +20,16 @@ from typing import Any
 from tellapart.captions.authors import Author
 from tellapart.captions.backups import back_up
 from tellapart.captions.earlier_run import refuse_other_settings
-from tellapart.captions.formats import METADATA, CaptionLine, caption_lines, csv_header, csv_line, csv_row, json_line
+from tellapart.captions.formats import (
+    METADATA,
+    CaptionLine,
+    caption_lines,
+    csv_header,
+    csv_line,
+    csv_row,
+    json_line,
+    texts_by_id,
+)
 from tellapart.captions.journal import JournalChange, new_change
 from tellapart.captions.log_row import text_fields
 from tellapart.captions.picture_matching import match_pictures
@@ -87,8 +96,8 @@ class LineFile:
     def _begin(self, settings: dict[str, Any], items: Sequence[Item], replaces: Replace) -> None:
         """Rewrites the file without the captions to replace, and finds the pictures that already have a caption."""
         lines, mend = self._lines(replaces)
-        own = {line.id for line in lines if not is_persons(line, self._known, replaces)}
-        edited = {line.id for line in lines} - own
+        edited = {line.id for line in lines if is_persons(line, self._known, replaces)}
+        own = {line.id for line in lines} - edited
         kept = set[str]() if replaces.edited else edited
         if edited and replaces.edited:
             say(
@@ -112,7 +121,7 @@ class LineFile:
         left_out = stale | (edited - kept)
         rest = [line.line for line in lines if line.id not in left_out]
         self._known.record_marks(line for line in lines if anew or line.id in left_out)
-        self._known.record_removed({line.id: line.text for line in lines if line.id in left_out}, self._change)
+        self._known.record_removed(texts_by_id(line for line in lines if line.id in left_out), self._change)
         if mend or (lines and (anew or left_out)):
             self._header = self._header if rest else self._new_header
             self._rewrite("".join([self._header, *rest]))

@@ -106,10 +106,11 @@ class ListFile(CaptionLayout):
         return caption if isinstance(caption, str) else raw
 
     def state(self, id_: str) -> dict[str, Any]:
-        record = self._by_id[id_][0].record if id_ in self._by_id else {}
+        rows = self._by_id.get(id_, ())
+        record = rows[0].record if rows else {}
         state: dict[str, Any] = {name: record[name] for name in self._mirrored if record.get(name)}
         if self._table:  # cells are strings
-            marks = marks_in(record, str(self.path))
+            marks = [mark for row in rows for mark in marks_in(row.record, str(self.path))]
             return {name: value for name, value in state.items() if name not in MARKS} | dict.fromkeys(marks, True)
         scored = record.get("candidates")
         if isinstance(scored, list) and all(isinstance(one, Mapping) and "caption" in one for one in scored):

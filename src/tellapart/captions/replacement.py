@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tellapart.captions.authors import UNKNOWN
 from tellapart.captions.backups import back_up
-from tellapart.captions.formats import CaptionLine, caption_lines, format_of
+from tellapart.captions.formats import CaptionLine, caption_lines, format_of, texts_by_id
 from tellapart.captions.journal import new_change
 from tellapart.captions.provenance import Provenance
 from tellapart.errors import UsageError
@@ -43,7 +43,7 @@ def guard_edited(out: Path, replaces: Replace) -> bool:
     lines: list[CaptionLine] = []
     try:
         lines = lines_in(out)
-        edited = {line.id: line.text for line in lines if is_persons(line, known, replaces)}
+        edited = texts_by_id(line for line in lines if is_persons(line, known, replaces))
     except UsageError:
         edited = {"": _text_in(out)}
     if edited and not replaces.edited:
@@ -56,7 +56,7 @@ def guard_edited(out: Path, replaces: Replace) -> bool:
         say(f"{out}: replaced {len(edited):,} texts that were {replaces.by_hand} by hand; the backup is {backup}")
         known.record_marks(lines)
         texts = dict.fromkeys((key for key in known.rows if known.is_decorative(key)), "")
-        texts |= {line.id: line.text for line in lines}
+        texts |= texts_by_id(lines)
         known.record_removed(texts, new_change("caption", UNKNOWN))
         out.unlink()
     return not edited and bool(lines)

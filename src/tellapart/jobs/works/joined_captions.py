@@ -1,7 +1,8 @@
 """Merges the captions of all shards into one file: JSON Lines, CSV, Parquet (with the extra ``parquet``) or a
 WebDataset tar.
 
-Only one shard is in memory at a time, plus 24 bytes per line to detect duplicate ids.
+Only one shard is in memory at a time, plus 24 bytes per line to detect duplicate ids, and the texts of a file that is
+replaced.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from tellapart.captions.authors import Author
-from tellapart.captions.formats import METADATA
+from tellapart.captions.formats import METADATA, texts_by_id
 from tellapart.captions.journal import new_change
 from tellapart.captions.provenance import Provenance
 from tellapart.captions.replacement import KEEP_ALL, guard_edited, lines_in
+from tellapart.captions.text_hash import text_hash
 from tellapart.data.row_index import RowIndex
 from tellapart.data.webdataset_writing import end_tar, write_sample
 from tellapart.errors import MissingExtra, TellapartError, UsageError
@@ -58,9 +60,11 @@ def merge_lines(job: Job, out: str, *, without_failed: bool = False) -> int:
     logged = not is_url(out) and suffix in (".jsonl", ".csv")
     known = Provenance.open(Path(out)) if logged else None
     lines = lines_in(Path(out)) if logged and ours else []
-    before = {line.id: line.text for line in lines}
+    before = texts_by_id(lines)
     decorative = {key for key in known.rows if known.is_decorative(key) and key not in before} if known else set[str]()
     numbers, index = wanted_shards(job, without_failed), RowIndex()
+    if known is not None:
+        known.record_marks(lines)
     with TemporaryDirectory(prefix="tellapart-merge-") as scratch:
         target = Path(scratch) / f"merged{suffix}"
         WRITERS[suffix](job, _rows(job, numbers, index, decorative), target)
@@ -72,7 +76,6 @@ def merge_lines(job: Job, out: str, *, without_failed: bool = False) -> int:
     if known is not None:
         if decorative:
             say(f"{out}: {len(decorative):,} pictures that are marked as decorative get no caption")
-        known.record_marks(lines)
         _record_merged(job, known, before, decorative, numbers)
     return len(index)
 
@@ -96,7 +99,11 @@ def _record_merged(
                 for row in rows:
                     row.pop("file", None)  # from workers of earlier versions, where it is empty
                 some = {str(row.pop("id")): row for row in rows}
-                known.record({key: row for key, row in some.items() if key not in decorative}, change, before)
+                same = {key for key, row in some.items() if key in before and row.get("text") == text_hash(before[key])}
+                # A merge that is repeated changes nothing.
+                known.record({key: row for key, row in some.items() if key in same})
+                new = {key: row for key, row in some.items() if key not in same and key not in decorative}
+                known.record(new, change, before)
 
 
 def _rows(job: Job, numbers: list[int], index: RowIndex, decorative: Collection[str]) -> Rows:
