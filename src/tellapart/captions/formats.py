@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tellapart.captions.log_row import MARKS, mark_of
+from tellapart.captions.marks import MARKS, marks_in
 from tellapart.captions.written import Written
 from tellapart.data.pictures import FilePicture
 from tellapart.errors import UsageError
@@ -142,17 +142,6 @@ def texts_by_id(lines: Iterable[CaptionLine]) -> dict[str, str]:
     for line in lines:
         texts[line.id].append(line.text)
     return {id_: "\n".join(own) for id_, own in texts.items()}
-
-
-def marks_in(cells: Mapping[str, str], place: str) -> tuple[str, ...]:
-    """Returns the `MARKS` in a table's row. Raises `UsageError` for an unknown word. ``place``: for the message."""
-    marks = list[str]()
-    for name in MARKS:
-        try:
-            marks += [name] if mark_of(cells.get(name)) else []
-        except ValueError as error:
-            raise UsageError(f"{place}: {name} is {error}; fix the cell") from None
-    return tuple(marks)
 
 
 def csv_row(values: Sequence[str]) -> str:

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tellapart.captions.formats import METADATA, marks_in, name_in, structured_text
+from tellapart.captions.formats import METADATA, name_in, structured_text
 from tellapart.captions.layout import CaptionLayout, TextPlace
-from tellapart.captions.log_row import MARKS
+from tellapart.captions.marks import MARKS, marks_in
 from tellapart.data.caption_file import CaptionFile
 from tellapart.data.caption_files import METADATA_FILES
 from tellapart.data.caption_matching import KnownIds, match_captions

@@ -6,14 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tellapart.captions.marks import is_marked
 from tellapart.captions.picture_record import PictureRecord
 from tellapart.captions.text_hash import text_hash
 
 KEPT_STATE = ("language", "texts")  # state that does not describe the text itself
-MARKS = ("accepted", "decorative")  # state with which a person keeps a text as it is
-# What spreadsheets in English, German, French, Spanish, Portuguese, Italian and Dutch write for true and for false.
-TRUE_WORDS = frozenset(("true", "wahr", "vrai", "verdadero", "verdadeiro", "vero", "waar"))
-FALSE_WORDS = frozenset(("", "false", "falsch", "faux", "falso", "onwaar"))
 RECENT = 4  # texts stored per row, because a killed process may have recorded texts that it did not write
 
 
@@ -29,22 +26,6 @@ def text_fields(text: str | None, picture: PictureRecord | None = None, captions
 def state_of_new_text(state: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the state that stays when a model's text replaces a text: the rest describes the previous text."""
     return {name: value for name, value in state.items() if name in KEPT_STATE}
-
-
-def is_marked(state: Mapping[str, Any]) -> bool:
-    """Returns whether a person accepted the text, or marked the picture as needing no text."""
-    return any(state.get(name) for name in MARKS)
-
-
-def mark_of(value: object) -> bool:
-    """Returns whether a field or cell is true, as ``TRUE``, or ``WAHR`` in a German spreadsheet.
-
-    Raises ValueError for an unknown word, because a person's mark must not be lost.
-    """
-    word = str(value or "").strip().lower()
-    if word not in TRUE_WORDS | FALSE_WORDS:
-        raise ValueError(f"'{value}', expected TRUE or FALSE")
-    return word in TRUE_WORDS
 
 
 @dataclass(slots=True)

@@ -14,7 +14,8 @@ from typing import Any
 
 from tellapart.captions.formats import CaptionLine
 from tellapart.captions.journal import Journal, JournalChange
-from tellapart.captions.log_row import LogRow, is_marked, state_of_new_text
+from tellapart.captions.log_row import LogRow, state_of_new_text
+from tellapart.captions.marks import is_marked
 from tellapart.captions.text_hash import text_hash
 
 

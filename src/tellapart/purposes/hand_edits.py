@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from tellapart.captions.backups import back_up
-from tellapart.captions.log_row import LogRow, mark_of
+from tellapart.captions.log_row import LogRow
+from tellapart.captions.marks import mark_of
 from tellapart.captions.picture_matching import renamed_ids
 from tellapart.captions.provenance import Provenance, log_of
 from tellapart.captions.replacement import Replace
